@@ -10,6 +10,10 @@ import (
 // longest frame fits several times over, and a peer cannot choose a length.
 const bufferLen = 4096
 
+// A reader that could not hold one whole frame would wait for ever; this does
+// not compile then.
+const _ = uint(bufferLen - 2*max(MaxRequestLen, MaxReplyLen))
+
 // maxEmptyReads is how often an io.Reader may return (0, nil) in a row.
 const maxEmptyReads = 100
 

@@ -28,11 +28,12 @@ const (
 
 // MaxRequestLen and MaxReplyLen bound a whole frame in bytes, 0A included.
 const (
-	MaxRequestLen = 1 + 1 + 8 + 8 + MaxKeyLen + 1   // a keep with the longest key
-	MaxReplyLen   = 1 + 1 + 8 + MaxTextLen + 1      // a refused with the longest text
-	newline       = byte('\n')                      // the end of every frame
-	maxFrameLen   = max(MaxRequestLen, MaxReplyLen) // no valid frame is longer
+	MaxRequestLen = 1 + 1 + 8 + 8 + MaxKeyLen + 1 // a keep with the longest key
+	MaxReplyLen   = 1 + 1 + 8 + MaxTextLen + 1    // a refused with the longest text
 )
+
+// newline ends every frame.
+const newline = byte('\n')
 
 // Op is the first byte of a frame. The same letter means different things in a
 // request and in a reply.
