@@ -1,0 +1,443 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+const (
+	handshakeTimeout = 5 * time.Second
+	maxUnproven      = 64       // connections that have not finished their handshake
+	maxControl       = 64 << 10 // bytes of a probe's or join's message
+)
+
+var (
+	errFenced = errors.New("this node takes no part any more")
+	errMuted  = errors.New("this node is giving up leadership")
+	errClosed = errors.New("peer layer is closed")
+)
+
+// peerStream is the raft.StreamLayer: TCP with a handshake on each connection.
+// Everything that reaches Accept has proven which cluster and server it is of.
+// A TLS layer would wrap the connection in connect and in serve, before the
+// handshake; nothing else touches the bare connection.
+type peerStream struct {
+	id    *identity
+	addr  raft.ServerAddress // our own, as raft knows it
+	ln    net.Listener
+	log   *slog.Logger
+	limit limiter
+	max   int // connections, both directions
+
+	// probe and join answer the other two purposes; set before serve.
+	probe func() probeAnswer
+	join  func(context.Context, serverName, joinRequest) joinAnswer
+
+	ready    chan net.Conn // proven raft connections
+	unproven chan struct{} // a slot per handshake in progress
+	done     chan struct{} // closed by Close
+	wg       sync.WaitGroup
+
+	mu     sync.Mutex
+	conns  map[*peerConn]struct{} // guarded by mu
+	closed bool                   // guarded by mu
+	fenced bool                   // guarded by mu
+	muted  time.Time              // guarded by mu; no outgoing raft traffic before it
+}
+
+// peerConn is a connection that the stream can close.
+type peerConn struct {
+	net.Conn
+	s       *peerStream
+	outRaft bool
+	once    sync.Once
+	err     error
+}
+
+func (c *peerConn) Close() error {
+	c.once.Do(func() {
+		c.s.mu.Lock()
+		delete(c.s.conns, c)
+		c.s.mu.Unlock()
+		c.err = c.Conn.Close()
+	})
+	return c.err
+}
+
+func newPeerStream(id *identity, addr raft.ServerAddress, ln net.Listener, maxConns int, log *slog.Logger) *peerStream {
+	return &peerStream{
+		id: id, addr: addr, ln: ln, log: log, max: maxConns,
+		ready: make(chan net.Conn), unproven: make(chan struct{}, maxUnproven),
+		done: make(chan struct{}), conns: make(map[*peerConn]struct{}),
+	}
+}
+
+// start begins to accept.
+func (s *peerStream) start() {
+	s.wg.Add(1)
+	go s.acceptLoop()
+}
+
+// track counts a connection in, or says why not.
+func (s *peerStream) track(c net.Conn, outRaft bool) (*peerConn, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, errClosed
+	case s.fenced:
+		return nil, errFenced
+	case outRaft && time.Now().Before(s.muted):
+		return nil, errMuted
+	case len(s.conns) >= s.max:
+		return nil, fmt.Errorf("%d peer connections are open, the most allowed (MaxPeerConns)", s.max)
+	}
+	pc := &peerConn{Conn: c, s: s, outRaft: outRaft}
+	s.conns[pc] = struct{}{}
+	return pc, nil
+}
+
+func (s *peerStream) acceptLoop() {
+	defer s.wg.Done()
+	for {
+		c, err := s.ln.Accept()
+		if err != nil {
+			if s.isClosed() {
+				return
+			}
+			s.warn("accept", "cannot accept peer connections", "error", err)
+			select {
+			case <-s.done:
+				return
+			case <-time.After(50 * time.Millisecond): // out of descriptors: others must close first
+			}
+			continue
+		}
+		select {
+		case s.unproven <- struct{}{}:
+		default:
+			s.warn("unproven", "too many peer connections without a handshake, dropping new ones", "limit", maxUnproven)
+			_ = c.Close()
+			continue
+		}
+		s.wg.Add(1)
+		go s.serve(c)
+	}
+}
+
+// serve runs the accepting side of the handshake and hands the connection on.
+func (s *peerStream) serve(raw net.Conn) {
+	defer s.wg.Done()
+	proven := false
+	release := func() {
+		if !proven {
+			proven = true
+			<-s.unproven
+		}
+	}
+	defer release()
+	c, err := s.track(raw, false)
+	if err != nil {
+		s.warn("track", "dropping a peer connection", "from", raw.RemoteAddr().String(), "reason", err)
+		_ = raw.Close()
+		return
+	}
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
+	body, err := readFrame(c)
+	var h hello
+	if err == nil {
+		h, err = decodeHello(body)
+	}
+	if err != nil {
+		s.rejectGarbage(c, err)
+		return
+	}
+	code, reason := s.judge(&h)
+	w := welcome{code: code, cluster: s.id.clusterID(), server: s.id.self, reason: reason}
+	if code != welcomeOK {
+		s.warn("refused "+h.from.String(), "refused a peer", "peer", h.from.String(), "from", c.RemoteAddr().String(), "reason", reason)
+	}
+	if _, err := c.Write(w.encode()); err != nil || code != welcomeOK {
+		closeGently(c)
+		return
+	}
+	switch h.purpose {
+	case purposeRaft:
+		_ = c.SetDeadline(time.Time{})
+		release()
+		select {
+		case s.ready <- c:
+		case <-s.done:
+			_ = c.Close()
+		}
+	case purposeProbe:
+		s.answer(c, s.probe())
+	case purposeJoin:
+		release()
+		s.serveJoin(c, h.from)
+	}
+}
+
+// rejectGarbage closes a connection that did not begin with a readable hello.
+func (s *peerStream) rejectGarbage(c *peerConn, err error) {
+	var v versionError
+	if errors.As(err, &v) {
+		w := welcome{code: refusedVersion, server: s.id.self, reason: fmt.Sprintf("this node speaks peer protocol version %d, not %d", handshakeVersion, byte(v))}
+		_, _ = c.Write(w.encode())
+		closeGently(c)
+	} else {
+		_ = c.Close()
+	}
+	if !errors.Is(err, io.EOF) && !s.isClosed() { // a bare connect is a health check's habit
+		host, _, _ := net.SplitHostPort(c.RemoteAddr().String())
+		s.warn("garbage "+host, "dropped a connection to the peer port that is not of a peer", "from", c.RemoteAddr().String(), "error", err)
+	}
+}
+
+func (s *peerStream) serveJoin(c *peerConn, from serverName) {
+	var req joinRequest
+	if err := readControl(c, &req); err != nil {
+		_ = c.Close()
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { // ends with ctx
+		select {
+		case <-s.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	ans := s.join(ctx, from, req)
+	s.answer(c, ans)
+}
+
+func (s *peerStream) answer(c *peerConn, v any) {
+	_ = c.SetDeadline(time.Now().Add(handshakeTimeout))
+	_ = writeControl(c, v)
+	closeGently(c)
+}
+
+// closeGently lets the peer read what was sent before the connection goes.
+func closeGently(c *peerConn) {
+	if t, ok := c.Conn.(*net.TCPConn); ok {
+		_ = t.CloseWrite()
+		_ = c.SetReadDeadline(time.Now().Add(time.Second))
+		_, _ = io.CopyN(io.Discard, c, maxControl)
+	}
+	_ = c.Close()
+}
+
+// Accept implements net.Listener for raft: it returns proven connections only.
+func (s *peerStream) Accept() (net.Conn, error) {
+	select {
+	case c := <-s.ready:
+		return c, nil
+	case <-s.done:
+		return nil, errClosed
+	}
+}
+
+// Addr implements net.Listener; raft takes it for the local server address.
+func (s *peerStream) Addr() net.Addr { return streamAddr(s.addr) }
+
+type streamAddr string
+
+func (streamAddr) Network() string  { return "tcp" }
+func (a streamAddr) String() string { return string(a) }
+
+// Dial implements raft.StreamLayer. The address names the server that must answer.
+func (s *peerStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	to, hostport, err := parseServerAddr(address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), min(timeout, handshakeTimeout))
+	defer cancel()
+	c, _, err := s.connect(ctx, purposeRaft, to, hostport)
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetDeadline(time.Time{})
+	return c, nil
+}
+
+// connect dials, resolving the name anew, and runs the calling side of the
+// handshake. The connection it returns still has ctx's deadline set.
+func (s *peerStream) connect(ctx context.Context, p purpose, to serverName, hostport string) (*peerConn, *welcome, error) {
+	if s.isClosed() {
+		return nil, nil, errClosed
+	}
+	d := net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}
+	raw, err := d.DialContext(ctx, "tcp", hostport)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := s.track(raw, p == purposeRaft)
+	if err != nil {
+		_ = raw.Close()
+		return nil, nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline)
+	}
+	h := hello{purpose: p, cluster: s.id.clusterID(), name: s.id.clusterName, from: s.id.self, to: to}
+	w, err := s.greet(c, &h)
+	if err != nil {
+		_ = c.Close()
+		if r := (*refusal)(nil); errors.As(err, &r) {
+			s.warn("refused by "+hostport, "a peer refused this node", "peer", to.node, "addr", hostport, "reason", r.reason)
+		}
+		return nil, nil, err
+	}
+	return c, w, nil
+}
+
+// greet sends the hello, reads the welcome and checks it: the two sides must
+// agree on who they are, not only the accepting one.
+func (s *peerStream) greet(c net.Conn, h *hello) (*welcome, error) {
+	if _, err := c.Write(h.encode()); err != nil {
+		return nil, err
+	}
+	body, err := readFrame(c)
+	if err != nil {
+		if v := versionError(0); errors.As(err, &v) {
+			return nil, &refusal{code: refusedVersion, reason: v.Error()}
+		}
+		return nil, err
+	}
+	w, err := decodeWelcome(body)
+	if err != nil {
+		return nil, err
+	}
+	own := s.id.clusterID()
+	switch {
+	case w.code != welcomeOK:
+		return nil, &refusal{code: w.code, reason: w.reason, cluster: w.cluster, server: w.server}
+	case w.server.node != h.to.node || h.to.inc != 0 && w.server.inc != h.to.inc:
+		return nil, &refusal{code: refusedServer, reason: fmt.Sprintf("%s answered, not %s", w.server, h.to), cluster: w.cluster, server: w.server}
+	case own.known() && w.cluster.known() && own != w.cluster:
+		return nil, &refusal{code: refusedID, reason: fmt.Sprintf("it is a node of cluster id %s, not %s", w.cluster, own), cluster: w.cluster, server: w.server}
+	}
+	return &w, nil
+}
+
+// probePeer asks the node at hostport what it is. Any incarnation may answer.
+func (s *peerStream) probePeer(ctx context.Context, node, hostport string) (ans probeAnswer, err error) {
+	c, w, err := s.connect(ctx, purposeProbe, serverName{node: node}, hostport)
+	if err != nil {
+		return ans, err
+	}
+	defer c.Close()
+	if err := readControl(c, &ans); err != nil {
+		return ans, err
+	}
+	ans.server, ans.cluster = w.server, w.cluster
+	return ans, nil
+}
+
+// requestJoin asks the leader to take this node in.
+func (s *peerStream) requestJoin(ctx context.Context, leader serverName, hostport string, req joinRequest) (ans joinAnswer, err error) {
+	c, _, err := s.connect(ctx, purposeJoin, leader, hostport)
+	if err != nil {
+		return ans, err
+	}
+	defer c.Close()
+	if err := writeControl(c, req); err != nil {
+		return ans, err
+	}
+	return ans, readControl(c, &ans)
+}
+
+// writeControl and readControl move one bounded JSON line: probes and joins are
+// rare and small.
+func writeControl(w io.Writer, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
+}
+
+func readControl(r io.Reader, v any) error {
+	return json.NewDecoder(io.LimitReader(r, maxControl)).Decode(v)
+}
+
+// closeConns closes the tracked connections that match.
+func (s *peerStream) closeConns(match func(*peerConn) bool) {
+	s.mu.Lock()
+	var victims []*peerConn
+	for c := range s.conns {
+		if match(c) {
+			victims = append(victims, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range victims {
+		_ = c.Close()
+	}
+}
+
+func all(*peerConn) bool { return true }
+
+// fence ends all traffic with peers for good: a node whose disk fails must not
+// go on sending heartbeats while its process is on the way out.
+func (s *peerStream) fence() {
+	s.mu.Lock()
+	s.fenced = true
+	s.mu.Unlock()
+	s.closeConns(all)
+}
+
+// mute holds back our own raft messages for d, so that the leader's lease runs
+// out and the others elect another.
+func (s *peerStream) mute(d time.Duration) {
+	s.mu.Lock()
+	s.muted = time.Now().Add(d)
+	s.mu.Unlock()
+	s.closeConns(func(c *peerConn) bool { return c.outRaft })
+}
+
+func (s *peerStream) isClosed() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// Close stops accepting and closes every connection.
+func (s *peerStream) Close() error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return nil
+	}
+	s.closed = true
+	close(s.done)
+	s.mu.Unlock()
+	err := s.ln.Close()
+	s.closeConns(all)
+	return err
+}
+
+func (s *peerStream) warn(key, msg string, args ...any) {
+	if ok, held := s.limit.allow(key); ok {
+		if held > 0 {
+			args = append(args, "repeated", held)
+		}
+		s.log.Warn(msg, args...)
+	}
+}
