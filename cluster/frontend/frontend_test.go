@@ -342,11 +342,11 @@ func (b *bench) freeze(d time.Duration) {
 
 func TestTickKeepsTheClockYoungWhileGrantsExist(t *testing.T) {
 	inBubble(t, nil, func(b *bench) {
-		p := b.dial()
 		time.Sleep(time.Minute)
 		if n := b.log.count(); n != 0 {
 			t.Errorf("%d entries while idle, want none", n)
 		}
+		p := b.dial()
 		p.send(acquire(1, "k", 0, 100))
 		p.next(wire.OpAcquired, 1)
 		for range 20 {

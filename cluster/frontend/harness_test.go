@@ -117,14 +117,16 @@ func inBubble(t *testing.T, change func(*Config), f func(b *bench)) {
 		table := fsm.NewTable()
 		log := &memLog{table: table}
 		b := &bench{t: t, srv: New(cfg, table, log), log: log, table: table}
+		defer func() { // also when f fails: nothing may outlive the bubble
+			log.set(false, fsm.ErrNotExecuted)
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			if err := b.srv.Shutdown(ctx); err != nil {
+				t.Errorf("shutdown: %v", err)
+			}
+		}()
 		b.takeOver()
 		f(b)
-		log.set(false, fsm.ErrNotExecuted)
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		defer cancel()
-		if err := b.srv.Shutdown(ctx); err != nil {
-			t.Errorf("shutdown: %v", err)
-		}
 	})
 }
 

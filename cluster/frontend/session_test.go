@@ -40,22 +40,24 @@ func TestBadFramesAreRefusedAndTheSessionCloses(t *testing.T) {
 	for name, input := range map[string]struct {
 		bytes string
 		owner uint64
+		first string
 	}{
-		"unknown op":  {"Z", 0},
-		"version":     {"H\x09\x00\x00\x00\x00\x00\x00\x00\x01x\n", 0},
-		"no newline":  {"P\x00\x00\x00\x00\x00\x00\x00\x01x", 0},
-		"long key":    {"A\x00\x05\x00\x00\x00\x00\x00\x00\x00\x09" + strings.Repeat("k", 513), 9},
-		"http":        {"GET / HTTP/1.1\r\n\r\n", 0},
-		"late hello":  {"P\x00\x00\x00\x00\x00\x00\x00\x03\nH\x01\x00\x00\x00\x00\x00\x00\x00\x05me\n", 5},
-		"tls attempt": {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 0},
+		"unknown op":  {"Z", 0, ""},
+		"version":     {"H\x09\x00\x00\x00\x00\x00\x00\x00\x01x\n", 0, ""},
+		"no newline":  {"P\x00\x00\x00\x00\x00\x00\x00\x01x", 0, ""},
+		"long key":    {"A\x00\x05\x00\x00\x00\x00\x00\x00\x00\x09" + strings.Repeat("k", 513), 9, ""},
+		"http":        {"GET / HTTP/1.1\r\n\r\n", 0, ""},
+		"late hello":  {"H\x01\x00\x00\x00\x00\x00\x00\x00\x05me\n", 5, "P\x00\x00\x00\x00\x00\x00\x00\x03\n"},
+		"tls attempt": {"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, nil, func(b *bench) {
 				p, other := b.dial(), b.dial()
-				p.raw(input.bytes)
-				if name == "late hello" {
+				p.raw(input.first)
+				if input.first != "" {
 					p.next(wire.OpPong, 3)
 				}
+				p.raw(input.bytes)
 				p.next(wire.OpRefused, input.owner)
 				p.ended()
 				other.send(acquire(1, "k", 0, 10))
