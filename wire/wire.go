@@ -100,8 +100,9 @@ var codeNames = [...]string{
 func (c Code) Known() bool { return int(c) < len(codeNames) && codeNames[c] != "" }
 
 // Fatal reports whether the server closes the session after a refusal with
-// this code: it no longer knows where the next frame would begin.
-func (c Code) Fatal() bool { return c >= CodeKeyTooLong && c <= CodeBadFrame }
+// this code: it does not know where the next frame begins, or cannot trust the
+// peer to know what a session is.
+func (c Code) Fatal() bool { return c >= CodeKeyTooLong && c <= CodeLateHello }
 
 // String returns the name PROTOCOL.md gives the code.
 func (c Code) String() string {
