@@ -167,10 +167,11 @@ func (n *Node) diagnose(ctx context.Context) string {
 		if p.ans.LeaderID == "" {
 			continue
 		}
-		if in, other := findServer(p.ans.Servers, n.id.self); !in {
-			if other != "" {
-				return fmt.Sprintf("an operator: the cluster has replaced this server, %s, by %s: remove the data directory %s", n.id.self, other, n.cfg.DataDir)
-			}
+		addr, other := findServer(p.ans.Servers, n.id.self)
+		switch {
+		case addr == "" && other != "":
+			return fmt.Sprintf("an operator: the cluster has replaced this server, %s, by %s: remove the data directory %s", n.id.self, other, n.cfg.DataDir)
+		case addr != string(n.stream.addr): // removed while away, or moved to another address
 			return n.joinOnce(ctx, []probed{p})
 		}
 	}
@@ -180,18 +181,18 @@ func (n *Node) diagnose(ctx context.Context) string {
 	return "a leader; these nodes do not answer: " + strings.Join(silent, "; ")
 }
 
-// findServer looks for name in a configuration, and for another incarnation of
-// the same node.
-func findServer(servers []serverInfo, name serverName) (in bool, other string) {
+// findServer looks for name in a configuration and returns its address there, and
+// the id of another incarnation of the same node; empty = not found.
+func findServer(servers []serverInfo, name serverName) (addr, other string) {
 	for _, s := range servers {
 		got, err := parseServerID(raft.ServerID(s.ID))
 		switch {
 		case err != nil:
 		case got == name:
-			return true, ""
+			return s.Addr, ""
 		case got.node == name.node:
 			other = s.ID
 		}
 	}
-	return false, other
+	return "", other
 }
