@@ -10,12 +10,20 @@ import (
 	"testing"
 )
 
-// values gives every field of the document one number that has 0A in each of
-// its bytes where its range allows that.
-var values = map[string]uint64{
-	"wait": 0x0a, "lease": 0x0a, "owner": 0x0a0a0a0a0a0a0a0a, "token": 0x0a0b0a0b0a0b0a0b, "version": Version,
-	"waited_ms": 0x0a0a0a0b, "holder": 0x0a0c0a0c0a0c0a0c, "remaining_ms": 0x0a0a0a0c, "waiters": 0x0a0a0a0d, "code": 9,
-}
+// Every row is checked with both sets of field values: all bytes 0A where the
+// range allows it, and all bytes different, so that no two fields and no two
+// bytes can change places unseen.
+var (
+	valuesAll0A = map[string]uint64{
+		"wait": 0x0a, "lease": 0x0a, "owner": all0A, "token": all0A, "version": Version,
+		"waited_ms": 0x0a0a0a0a, "holder": all0A, "remaining_ms": 0x0a0a0a0a, "waiters": 0x0a0a0a0a, "code": 9,
+	}
+	valuesDistinct = map[string]uint64{
+		"wait": 0x31, "lease": 0x32, "owner": 0x4142434445464748, "token": 0x5152535455565758, "version": Version,
+		"waited_ms": 0x61626364, "holder": 0x7172737475767778, "remaining_ms": 0x81828384, "waiters": 0x91929394, "code": 8,
+	}
+	values = valuesAll0A // the set in use
+)
 
 // build assembles a frame from a layout cell alone, with n bytes of text.
 func build(t *testing.T, layout string, n int) []byte {
@@ -134,7 +142,11 @@ func TestDocumentLayouts(t *testing.T) {
 				t.Errorf("%s: %c twice", dir.heading, op)
 			}
 			documented[op] = true
-			t.Run(row["name"], func(t *testing.T) { dir.checkRow(t, op, row["layout"], row["frame bytes"]) })
+			t.Run(row["name"], func(t *testing.T) {
+				for _, values = range []map[string]uint64{valuesAll0A, valuesDistinct} {
+					dir.checkRow(t, op, row["layout"], row["frame bytes"])
+				}
+			})
 		}
 		for op := range dir.layouts {
 			if dir.layouts[op].known != documented[byte(op)] {
