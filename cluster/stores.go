@@ -42,9 +42,8 @@ type stores struct {
 	snaps  raft.SnapshotStore
 }
 
-// openStores locks the data directory, checks it and opens it. fresh = no
-// identity was there; the caller then creates one. The errors are one line each
-// and name the file.
+// openStores locks the data directory, checks it and opens it, creating it with a
+// new identity if it is not there. The errors are one line each and name the file.
 func openStores(cfg *Config, g *guard, lg hclog.Logger, log *slog.Logger) (s *stores, id *identity, err error) {
 	if err := makeDataDir(cfg.DataDir); err != nil {
 		return nil, nil, err
@@ -54,50 +53,55 @@ func openStores(cfg *Config, g *guard, lg hclog.Logger, log *slog.Logger) (s *st
 		return nil, nil, err
 	}
 	s = &stores{dir: cfg.DataDir, lock: lock, guard: g}
-	defer func() {
-		if err != nil {
-			s.closeNow()
-		}
-	}()
-	id, err = loadIdentity(cfg)
+	if id, err = s.open(cfg, lg, log); err != nil {
+		_ = s.closeNow()
+		return nil, nil, err
+	}
+	return s, id, nil
+}
+
+func (s *stores) open(cfg *Config, lg hclog.Logger, log *slog.Logger) (*identity, error) {
+	id, err := loadIdentity(cfg)
 	exists := err == nil
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := sweepTmp(cfg.DataDir, log); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := s.openBolt(exists); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if err := checkSnapshots(cfg.DataDir); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	files, err := raft.NewFileSnapshotStoreWithLogger(cfg.DataDir, snapRetain, lg)
 	if err != nil {
-		return nil, nil, fmt.Errorf("snapshots in %s: %w", cfg.DataDir, err)
+		return nil, fmt.Errorf("snapshots in %s: %w", cfg.DataDir, err)
 	}
+	g := s.guard
 	sealed := &sealedStore{b: s.bolt}
 	s.snaps = guardedSnaps{g: g, s: files}
 	s.stable = guardedStable{g: g, s: sealed}
 	if s.logs, err = raft.NewLogCache(logCacheSize, guardedLog{g: g, s: sealed}); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if !exists {
-		// An empty store without an identity is a creation that was cut short. One
-		// with state had its identity taken away, and with it the proof of who voted.
-		has, err := s.hasState()
-		if err != nil {
-			return nil, nil, err
-		}
-		if has {
-			return nil, nil, fmt.Errorf("data directory %s has state but no %s: restore that file, or remove the whole directory and let the node rejoin", cfg.DataDir, identityFile)
-		}
-		if id, err = createIdentity(cfg); err != nil {
-			return nil, nil, fmt.Errorf("create the node's identity: %w", err)
-		}
+	if exists {
+		return id, nil
 	}
-	return s, id, nil
+	// An empty store without an identity is a creation that was cut short. One
+	// with state had its identity taken away, and with it the proof of who voted.
+	has, err := s.hasState()
+	if err != nil {
+		return nil, err
+	}
+	if has {
+		return nil, fmt.Errorf("data directory %s has state but no %s: restore that file, or remove the whole directory and let the node rejoin", cfg.DataDir, identityFile)
+	}
+	if id, err = createIdentity(cfg); err != nil {
+		return nil, fmt.Errorf("create the node's identity: %w", err)
+	}
+	return id, nil
 }
 
 // openBolt opens the bolt file, or creates it where the directory is new.
