@@ -1,0 +1,10 @@
+package command
+
+import "syscall"
+
+// childAttributes puts a node into a process group of its own, out of reach of
+// the terminal's Ctrl-C, which is ours to turn into an orderly stop. Should we
+// be killed outright, the kernel kills the node too.
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}

@@ -1,0 +1,299 @@
+//go:build unix
+
+// Package supervise runs a command for as long as a lock is held, and ends it
+// before the lock can be somebody else's.
+//
+// The command gets a process group of its own, and that group is what is
+// signalled: never only the shell at its head.
+package supervise
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Lock is a held lock as the supervisor sees it. Its methods are called from
+// one goroutine, often, and must not block.
+type Lock interface {
+	// Remaining is the time until the safe end of the lease: until then nobody
+	// else can have been granted the key. Zero or less once it has passed.
+	Remaining() time.Duration
+	// Lost is closed once the lock is known to be lost.
+	Lost() <-chan struct{}
+}
+
+// Command is what to run, and how.
+type Command struct {
+	Path  string   // executable, already looked up
+	Args  []string // with the name it is called by first
+	Env   []string
+	Stdin *os.File // passed on as it is, like the two outputs
+	Out   *os.File
+	Err   *os.File
+
+	Lease     time.Duration    // length of the lease, from which the warning time follows
+	KillAfter time.Duration    // longest time between SIGTERM and SIGKILL
+	Signals   <-chan os.Signal // what arrived for us; see Caught
+	Leash     []string         // command line that runs Leash in a process of its own; nil for none
+	Log       func(format string, args ...any)
+}
+
+// Result tells how a run ended.
+type Result struct {
+	// Interrupt is the signal because of which the command was never started.
+	Interrupt syscall.Signal
+	// Lost says that the lock was lost, or so close to its end that the command
+	// had to be ended for it.
+	Lost bool
+	// Started says that the command ran; Code is its exit code then, 128+n if
+	// signal n ended it.
+	Started bool
+	Code    int
+	// Remains says that some process has not ended even after SIGKILL, because
+	// it hangs in the kernel.
+	Remains bool
+}
+
+// afterKill bounds the wait for processes to vanish once they got SIGKILL: one
+// that hangs in the kernel does not hold us for ever.
+const afterKill = 2 * time.Second
+
+// lookEvery bounds the time between two looks at the lock. A machine that wakes
+// from suspension has timers that are late by the whole sleep; the lock's own
+// reckoning of time is not.
+const lookEvery = 250 * time.Millisecond
+
+// notStopped is how long after asking to be stopped we conclude that we were not.
+const notStopped = 100 * time.Millisecond
+
+// Lead is how long before the safe end the command gets its SIGTERM, and Margin
+// how long before the end SIGKILL follows at the latest. A fifth of the lease
+// leaves a holder that renews every third almost half of it to ride out a
+// cluster without a leader.
+func Lead(lease, killAfter time.Duration) (lead, margin time.Duration) {
+	margin = min(max(lease/20, 20*time.Millisecond), 500*time.Millisecond)
+	return min(killAfter, lease/5) + margin, margin
+}
+
+// Run starts the command unless a signal has come or the lock is gone, and
+// returns when it has ended. The error is non-nil only when it could not start.
+func Run(cmd Command, lock Lock) (Result, error) {
+	r := &run{cmd: cmd, lock: lock, lost: lock.Lost()}
+	r.lead, r.margin = Lead(cmd.Lease, cmd.KillAfter)
+
+	r.tty = openTerminal(cmd.Stdin, cmd.Out)
+	defer r.tty.close()
+	leash, err := startLeash(cmd.Leash, r.lead-r.margin)
+	if err != nil {
+		return Result{}, fmt.Errorf("start the process that watches over the command: %w", err)
+	}
+	defer leash.close()
+
+	// The last look before the start: what came in the meantime counts.
+	if sig := pendingStop(cmd.Signals); sig != 0 {
+		return Result{Interrupt: sig}, nil
+	}
+	if r.isLost() || lock.Remaining() <= r.lead {
+		return Result{Lost: true}, nil
+	}
+	r.child, err = startChild(cmd, r.tty)
+	if err != nil {
+		return Result{}, err
+	}
+	leash.guard(r.child.group)
+	result := r.loop()
+	r.tty.takeBack(r.status.Signaled())
+	return result, nil
+}
+
+// run is the state of one supervised command, owned by the goroutine in Run.
+type run struct {
+	cmd    Command
+	lock   Lock
+	lost   <-chan struct{}
+	child  *child
+	tty    *terminal
+	lead   time.Duration
+	margin time.Duration
+
+	ending   bool      // the group has got its SIGTERM from us
+	termAt   time.Time // when
+	killedAt time.Time // when it got SIGKILL; zero before
+	exited   bool      // the child itself has ended
+	status   unix.WaitStatus
+	// stoppedAt is when it was stopped together with ourselves, by job control.
+	stoppedAt time.Time
+}
+
+func (r *run) loop() Result {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	lost := r.lost
+	for {
+		select {
+		case status := <-r.child.changes:
+			r.changed(status)
+		case sig := <-r.cmd.Signals:
+			r.forward(sig)
+		case <-lost:
+			lost = nil
+			r.end("the lock was lost")
+		case <-timer.C:
+		}
+		if done, result := r.look(); done {
+			return result
+		}
+		timer.Reset(r.pause())
+	}
+}
+
+// look compares the lock with the clock and acts; it tells when all is over.
+func (r *run) look() (bool, Result) {
+	remaining := r.lock.Remaining()
+	if r.exited && !r.ending {
+		if !r.isLost() && remaining > 0 {
+			return true, Result{Started: true, Code: r.code()}
+		}
+		r.end("the lock was lost before the command ended")
+	}
+	if !r.ending && remaining <= r.lead {
+		r.end("the lock could not be renewed and its lease is about to end")
+	}
+	now := time.Now()
+	if !r.stoppedAt.IsZero() && now.Sub(r.stoppedAt) > notStopped {
+		r.resume()
+	}
+	if !r.ending {
+		return false, Result{}
+	}
+	if r.killedAt.IsZero() && (now.Sub(r.termAt) >= r.cmd.KillAfter || remaining <= r.margin) {
+		r.killedAt = now
+		r.child.signal(unix.SIGKILL)
+	}
+	gone := r.exited && r.child.groupGone()
+	if gone || !r.killedAt.IsZero() && now.Sub(r.killedAt) > afterKill {
+		if !gone {
+			r.cmd.Log("some process of the command has not ended %v after SIGKILL", afterKill)
+		}
+		return true, Result{Started: true, Lost: true, Code: r.code(), Remains: !gone}
+	}
+	return false, Result{}
+}
+
+// pause is how long to wait for events before the next look.
+func (r *run) pause() time.Duration {
+	if r.ending {
+		return 10 * time.Millisecond
+	}
+	return min(max(r.lock.Remaining()-r.lead, time.Millisecond), lookEvery)
+}
+
+// end begins the end of the whole group.
+func (r *run) end(why string) {
+	if r.ending {
+		return
+	}
+	r.ending, r.termAt = true, time.Now()
+	r.cmd.Log("%s: ending the command", why)
+	r.child.signal(unix.SIGTERM)
+	r.child.signal(unix.SIGCONT) // a stopped process acts on SIGTERM only when it goes on
+}
+
+func (r *run) isLost() bool {
+	select {
+	case <-r.lost:
+		return true
+	default:
+		return false
+	}
+}
+
+func (r *run) code() int {
+	switch {
+	case !r.exited: // it survived SIGKILL, hanging in the kernel
+		return 128 + int(unix.SIGKILL)
+	case r.status.Signaled():
+		return 128 + int(r.status.Signal())
+	default:
+		return r.status.ExitStatus()
+	}
+}
+
+// changed takes in that the child ended or was stopped.
+func (r *run) changed(status unix.WaitStatus) {
+	if !status.Stopped() {
+		r.exited, r.status = true, status
+		return
+	}
+	if r.ending {
+		r.child.signal(unix.SIGCONT)
+		return
+	}
+	switch status.StopSignal() {
+	case unix.SIGTTIN, unix.SIGTTOU:
+		// It wants the terminal. If that is ours to give, it gets it.
+		if r.tty.give(r.child.group) {
+			r.child.signal(unix.SIGCONT)
+			return
+		}
+	case unix.SIGTSTP:
+	default:
+		return // stopped by hand; whoever did it will let it go on
+	}
+	// Stop like any job, with what else is in our pipeline, so that the shell
+	// sees it. While we are stopped nothing renews the lock. Where no shell
+	// waits for us the kernel discards the signal; resume is then called soon.
+	r.tty.takeBack(false)
+	r.stoppedAt = time.Now()
+	_ = unix.Kill(0, unix.SIGTSTP)
+}
+
+// resume lets the command go on after we were stopped together, unless the
+// lock's time ran out meanwhile: then the next look ends it.
+func (r *run) resume() {
+	if r.stoppedAt.IsZero() {
+		return
+	}
+	r.stoppedAt = time.Time{}
+	if r.isLost() || r.lock.Remaining() <= r.lead {
+		return
+	}
+	r.tty.give(r.child.group)
+	r.child.signal(unix.SIGCONT)
+}
+
+// forward passes one of our signals on to the group.
+func (r *run) forward(sig os.Signal) {
+	switch number, ok := sig.(syscall.Signal); {
+	case !ok:
+	case number == unix.SIGCONT:
+		r.resume()
+	default:
+		r.child.signal(number)
+	}
+}
+
+// pendingStop looks for a signal that asks us to end, without waiting.
+func pendingStop(signals <-chan os.Signal) syscall.Signal {
+	for {
+		select {
+		case sig := <-signals:
+			if number, ok := sig.(syscall.Signal); ok && Stops(number) {
+				return number
+			}
+		default:
+			return 0
+		}
+	}
+}
+
+// ErrNotFound and ErrNotExecutable tell why a command cannot be run.
+var (
+	ErrNotFound      = errors.New("command not found")
+	ErrNotExecutable = errors.New("command is not executable")
+)
