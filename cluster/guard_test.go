@@ -149,9 +149,6 @@ func TestHangingDiskOfTheLeader(t *testing.T) {
 		t.Fatal("the hanging node leads")
 	}
 	// The node can be ended although raft's main loop never returns.
-	go func() {
-		<-t.Context().Done()
-	}()
 	n := old.n
 	old.n = nil
 	stopped := make(chan error, 1)
