@@ -44,8 +44,8 @@ type Node struct {
 	replica  *replica
 	hadState bool // the data directory took part in a cluster before
 
-	raft  atomic.Pointer[raft.Raft] // nil before Start
-	trans *raft.NetworkTransport    // set by Start
+	raft  atomic.Pointer[raft.Raft] // nil before Start; set after the two below
+	trans *raft.NetworkTransport
 
 	notify      chan bool             // raft's leadership changes
 	lead        *leadership           // set by Start
@@ -81,7 +81,7 @@ type options struct {
 // one line that says what to do.
 func Open(cfg Config) (*Node, error) { return open(cfg, options{}) }
 
-func open(cfg Config, opt options) (n *Node, err error) {
+func open(cfg Config, opt options) (_ *Node, err error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -95,7 +95,7 @@ func open(cfg Config, opt options) (n *Node, err error) {
 		return nil, err
 	}
 	own, _ := cfg.peer(cfg.NodeID)
-	n = &Node{
+	n := &Node{
 		cfg: cfg, log: cfg.Logger.With("node", cfg.NodeID), addr: own.Addr, table: fsm.NewTable(),
 		notify: make(chan bool, 64), failed: make(chan error, 1), failing: make(chan struct{}), adoptCh: make(chan struct{}, 1),
 	}
@@ -130,7 +130,8 @@ func open(cfg Config, opt options) (n *Node, err error) {
 }
 
 // Start runs the node: it forms, finds or rejoins its cluster in the background
-// and calls f as leadership comes and goes. It is called once.
+// and calls f as leadership comes and goes. It is called once; where it fails,
+// the node has been shut down.
 func (n *Node) Start(f Follower) error {
 	n.log.Info("starting", "server", n.id.self.String(), "cluster", n.cfg.ClusterName, "cluster_id", n.id.clusterID().String(), "peer_addr", n.addr, "had_state", n.hadState)
 	n.trans = raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
@@ -138,10 +139,11 @@ func (n *Node) Start(f Follower) error {
 	})
 	r, err := n.startRaft()
 	if err != nil {
+		_ = n.Kill() // frees the files and the port; the first error says enough
 		return err
 	}
-	n.raft.Store(r)
 	n.lead = newLeadership(n, f)
+	n.raft.Store(r)
 	n.spawn(n.lead.run)
 	n.spawn(func() { n.assemble(n.ctx) })
 	n.spawn(n.keepClusterID)
@@ -221,7 +223,6 @@ func (n *Node) Failed() <-chan error { return n.failed }
 // fail takes the node out for good. It does not block.
 func (n *Node) fail(err error) {
 	n.failOnce.Do(func() {
-		n.log.Error("fatal: this node must stop", "error", err)
 		n.lastFailure.Store(&err)
 		close(n.failing)
 		n.failed <- err

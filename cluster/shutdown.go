@@ -170,9 +170,15 @@ func (n *Node) Kill() error {
 // drain its notifications to the last, and the files go when nobody uses them.
 func (n *Node) stop(ctx context.Context) error {
 	var errs []error
-	if r := n.raft.Load(); r != nil {
-		f := r.Shutdown()
+	r := n.raft.Load()
+	var f raft.Future
+	if r != nil {
+		f = r.Shutdown()
+	}
+	if n.trans != nil {
 		_ = n.trans.Close()
+	}
+	if r != nil {
 		if err := await(ctx, func() { _ = f.Error() }); err != nil {
 			errs = append(errs, fmt.Errorf("raft did not stop: %w", err))
 		}

@@ -50,7 +50,7 @@ type Status struct {
 func (n *Node) Status() Status {
 	s := Status{
 		NodeID: n.cfg.NodeID, Incarnation: fmt.Sprintf("%016x", n.id.self.inc), ClusterName: n.cfg.ClusterName,
-		Role: RoleStopped, Epoch: n.table.Epoch(), Clock: n.table.Clock(), AppliedIndex: n.table.AppliedIndex(), LastContact: -1,
+		Role: RoleStopped, Epoch: n.table.Epoch(), Clock: n.table.Clock(), LastContact: -1,
 	}
 	if cid := n.id.clusterID(); cid.known() {
 		s.ClusterID = cid.String()
@@ -63,8 +63,7 @@ func (n *Node) Status() Status {
 		return s
 	}
 	s.Role = n.role(r)
-	s.Term, s.CommitIndex, s.LastIndex = r.CurrentTerm(), r.CommitIndex(), r.LastIndex()
-	s.AppliedIndex = max(s.AppliedIndex, min(r.AppliedIndex(), s.CommitIndex))
+	s.Term, s.AppliedIndex, s.CommitIndex, s.LastIndex = r.CurrentTerm(), r.AppliedIndex(), r.CommitIndex(), r.LastIndex()
 	if _, id := r.LeaderWithID(); id != "" {
 		if name, err := parseServerID(id); err == nil {
 			s.LeaderID = name.node
@@ -114,22 +113,20 @@ func (n *Node) role(r *raft.Raft) Role {
 }
 
 // LeaderClientAddr returns the client address of the current leader, "" if it is
-// not known: no leader, or one whose Takeover has not been applied here yet.
+// not known: no leader, or one whose Takeover has not been applied here yet. It is
+// cheap enough to be asked for every redirect.
 func (n *Node) LeaderClientAddr() string {
 	r := n.raft.Load()
 	if r == nil {
 		return ""
 	}
 	_, id := r.LeaderWithID()
-	if id == "" {
-		return ""
-	}
 	name, err := parseServerID(id)
-	if err != nil {
+	if err != nil { // also: no leader is known
 		return ""
 	}
 	t := n.table.Leader()
-	if t.NodeID != name.node {
+	if t.NodeID != name.node || name == n.id.self && !n.leading.Load() {
 		return ""
 	}
 	return t.ClientAddr

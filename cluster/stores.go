@@ -23,7 +23,7 @@ const (
 	boltName      = "raft.db"
 	snapshotsName = "snapshots"
 	snapRetain    = 2
-	logCacheSize  = 2048 // entries kept in memory for followers that lag a little
+	logCacheSize  = 512 // entries kept in memory for followers that lag a little; a batch can be big
 	tmpSuffix     = ".tmp"
 	openTimeout   = time.Second
 )
