@@ -75,7 +75,8 @@ type fleet struct {
 	restart bool
 	ends    chan fleetEnd
 	starts  chan func() // run on the goroutine that starts processes
-	quit    chan struct{}
+	quit    chan struct{} // closed when nothing more is to be started
+	gone    chan struct{} // closed when every process has ended
 	watches sync.WaitGroup
 
 	mu       sync.Mutex
@@ -87,7 +88,7 @@ type fleet struct {
 func newFleet(restart bool) *fleet {
 	f := &fleet{
 		restart: restart, ends: make(chan fleetEnd, 16), starts: make(chan func()),
-		quit: make(chan struct{}), running: make(map[*devNode]bool),
+		quit: make(chan struct{}), gone: make(chan struct{}), running: make(map[*devNode]bool),
 	}
 	go f.starter()
 	return f
@@ -95,14 +96,14 @@ func newFleet(restart bool) *fleet {
 
 // starter starts all processes from one thread that lives as long as the fleet:
 // the kernel sends the parent-death signal when the *thread* that started a
-// process ends.
+// process ends, so it must not end before the last of them.
 func (f *fleet) starter() {
 	runtime.LockOSThread()
 	for {
 		select {
 		case start := <-f.starts:
 			start()
-		case <-f.quit:
+		case <-f.gone:
 			return
 		}
 	}
@@ -205,11 +206,10 @@ func (f *fleet) stop(grace time.Duration, hurry <-chan os.Signal) {
 	f.stopping = true
 	f.signalAll(syscall.SIGTERM)
 	f.mu.Unlock()
-	gone := make(chan struct{})
 	close(f.quit)
-	go func() { f.watches.Wait(); close(gone) }()
+	go func() { f.watches.Wait(); close(f.gone) }()
 	select {
-	case <-gone:
+	case <-f.gone:
 		return
 	case <-time.After(grace):
 	case <-hurry:
@@ -217,7 +217,7 @@ func (f *fleet) stop(grace time.Duration, hurry <-chan os.Signal) {
 	f.mu.Lock()
 	f.signalAll(syscall.SIGKILL)
 	f.mu.Unlock()
-	<-gone
+	<-f.gone
 }
 
 // signalAll signals the group of every running node; f.mu is held.

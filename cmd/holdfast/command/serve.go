@@ -53,8 +53,9 @@ environment variables and the configuration file.`,
 			fmt.Fprintf(a.Out, "the configuration of node %s is good\n", cfg.node.NodeID)
 			return nil
 		}
-		logger := a.newLogger(cfg.logFormat, cfg.logLevel).With("node", cfg.node.NodeID)
-		cfg.node.Logger, cfg.frontend.Logger = logger, logger
+		plain := a.newLogger(cfg.logFormat, cfg.logLevel)
+		logger := plain.With("node", cfg.node.NodeID)
+		cfg.node.Logger, cfg.frontend.Logger = plain, logger // the former adds the node's id itself
 		return serve(cmd.Context(), cfg, logger)
 	}
 	return cmd
@@ -132,8 +133,6 @@ func serve(ctx context.Context, cfg serveConfig, log *slog.Logger) error {
 	case err := <-stopped:
 		if err != nil {
 			log.Warn("stopped, but not everything in good order", "err", err)
-		} else {
-			log.Info("stopped")
 		}
 	case <-late.C:
 		log.Warn("the grace is over; stopping at once", "grace", cfg.grace)
@@ -155,14 +154,14 @@ func stopServing(grace time.Duration, node *cluster.Node, front *frontend.Server
 	front.Close()
 	transfer, cancel := until(0.4)
 	defer cancel()
-	errTransfer := node.TransferLeadership(transfer)
+	_ = node.TransferLeadership(transfer) // the node logs it; alone, it has nobody to hand over to
 	drain, cancel := until(0.7)
 	defer cancel()
 	errFront := front.Shutdown(drain)
 	rest, cancel := until(0.95)
 	defer cancel()
 	errNode := node.Shutdown(rest)
-	return errors.Join(errTransfer, errFront, errNode, web.Close())
+	return errors.Join(errFront, errNode, web.Close())
 }
 
 // notifySystemd tells a supervising systemd how we are; without one it does
