@@ -200,6 +200,7 @@ func (r *run) end(why string) {
 	}
 	r.ending, r.termAt = true, time.Now()
 	r.cmd.Log("%s: ending the command", why)
+	adoptOrphans()
 	r.child.signal(unix.SIGTERM)
 	r.child.signal(unix.SIGCONT) // a stopped process acts on SIGTERM only when it goes on
 }
