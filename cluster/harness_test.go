@@ -15,8 +15,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/holdfast-lock/holdfast/fsm"
 )
 
 // A raft future may never be answered once a storage fault has ended raft's main
@@ -326,44 +324,4 @@ func (c *testCluster) voters(want ...*testNode) {
 		}
 		return true
 	})
-}
-
-type proposal struct {
-	res fsm.Result
-	err error
-}
-
-// propose sends ops stamped with stamp in the node's current term.
-func (tn *testNode) propose(epoch uint64, stamp time.Duration, ops ...fsm.Op) proposal {
-	tn.t.Helper()
-	entry, err := fsm.AppendEntry(nil, &fsm.Entry{Epoch: epoch, Stamp: stamp, Ops: ops})
-	if err != nil {
-		tn.t.Fatal(err)
-	}
-	ch := make(chan proposal, 1)
-	tn.n.Propose(entry, func(res fsm.Result, err error) { ch <- proposal{res, err} })
-	return <-ch
-}
-
-func grantOp(key string) fsm.Op {
-	return fsm.Op{Kind: fsm.KindGrant, Key: key, Owner: 1, Lease: 100 * time.Second}
-}
-
-// grant commits a grant through the current leader and returns its token.
-func (c *testCluster) grant(key string) uint64 {
-	c.t.Helper()
-	for range 20 {
-		tn := c.leader()
-		term, ok := tn.f.current()
-		if !ok {
-			continue
-		}
-		p := tn.propose(term.epoch, term.base, grantOp(key))
-		if p.err == nil && !p.res.Stale && p.res.Outcomes[0].Code == fsm.Granted {
-			return p.res.Outcomes[0].Token
-		}
-		c.t.Logf("grant %s: %+v", key, p)
-	}
-	c.t.Fatal("no grant went through")
-	return 0
 }

@@ -160,6 +160,17 @@ func (l *leadership) takenOver(d takeoverDone) {
 	l.n.log.Info("leading", "epoch", d.res.Index, "clock", d.res.Clock)
 	l.n.leading.Store(true)
 	l.f.Lead(d.res.Index, d.res.Clock)
+	l.nudge(d.res)
+}
+
+// nudge appends a tick that moves nothing: it carries the commit of the Takeover
+// to the followers now, which then know where to send clients, instead of at
+// raft's next idle message.
+func (l *leadership) nudge(took fsm.Result) {
+	entry, err := fsm.AppendEntry(nil, &fsm.Entry{Epoch: took.Index, Stamp: took.Clock, Ops: []fsm.Op{{Kind: fsm.KindTick}}})
+	if err == nil {
+		l.n.propose(entry, func(fsm.Result, error) {})
+	}
 }
 
 var (

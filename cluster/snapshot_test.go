@@ -130,11 +130,7 @@ func TestSnapshotWriteErrorEndsTheNode(t *testing.T) {
 			tn := c.nodes[0]
 			tn.opt.hook = failAt(op, 1, false, errors.New("no space left on device"))
 			c.start()
-			for i := 0; !tn.n.hasFailed(); i++ {
-				if term, ok := tn.f.current(); ok {
-					tn.propose(term.epoch, term.base, grantOp(fmt.Sprint("k", i)))
-				}
-			}
+			tn.proposeUntilFailed("k")
 			if err := <-tn.n.Failed(); !strings.Contains(err.Error(), op) {
 				t.Fatal(err)
 			}
@@ -179,11 +175,7 @@ func TestStoreFailsWhileStarting(t *testing.T) {
 				return nil
 			}
 			if err := tn.tryStart(); err == nil {
-				for i := 0; !tn.n.hasFailed(); i++ { // the start took fewer calls: go on
-					if term, ok := tn.f.current(); ok {
-						tn.propose(term.epoch, term.base, grantOp(fmt.Sprint("k", nth, "-", i)))
-					}
-				}
+				tn.proposeUntilFailed(fmt.Sprint("k", nth)) // the start may take fewer calls
 				err = failedWithin(t, tn, 10*time.Second)
 				if !strings.Contains(err.Error(), "fault") {
 					t.Fatal(err)
