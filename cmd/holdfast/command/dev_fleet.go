@@ -74,7 +74,7 @@ type fleetEnd struct{ text string }
 type fleet struct {
 	restart bool
 	ends    chan fleetEnd
-	starts  chan func() // run on the goroutine that starts processes
+	starts  chan func()   // run on the goroutine that starts processes
 	quit    chan struct{} // closed when nothing more is to be started
 	gone    chan struct{} // closed when every process has ended
 	watches sync.WaitGroup

@@ -17,9 +17,8 @@ const (
 func (a *app) outputFlag(cmd *cobra.Command) *string {
 	out := outputTable
 	t := settings.NewLocal()
-	t.Choice(&out, "output", "How to print the result", outputTable, outputJSON)
+	t.Choice(&out, "output", "How to print the result", outputTable, outputJSON).Short = "o"
 	a.bind(cmd, t)
-	cmd.Flags().Lookup("output").Shorthand = "o"
 	return &out
 }
 

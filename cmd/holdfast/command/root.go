@@ -53,12 +53,19 @@ func Main() int {
 // Run runs one command line and returns its exit code. Errors are written to
 // std.Err, one line each.
 func Run(ctx context.Context, args, environ []string, std Streams) int {
-	a := &app{Streams: std, environ: environ, openLocker: openClient, leash: []string{ownExecutable(), "leash"}}
-	return a.run(ctx, args)
+	return newApp(environ, std).run(ctx, args)
+}
+
+func newApp(environ []string, std Streams) *app {
+	a := &app{
+		Streams: std, environ: environ,
+		openLocker: openClient, leash: []string{ownExecutable(), "leash"},
+	}
+	a.root = a.newRoot()
+	return a
 }
 
 func (a *app) run(ctx context.Context, args []string) int {
-	a.root = a.newRoot()
 	a.root.SetArgs(args)
 	err := a.root.ExecuteContext(ctx)
 	if err == nil {

@@ -74,7 +74,7 @@ func (t *Table) environment(src Sources) (map[string]string, error) {
 	var unknown []string
 	for _, pair := range src.Environ {
 		name, text, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, Prefix) {
+		if !strings.HasPrefix(name, Prefix) || text == "" {
 			continue
 		}
 		if !known[name] && !isServiceLink(name, text) {

@@ -29,6 +29,7 @@ type Setting struct {
 	Kind    string // what a value looks like, in one word: "duration", "int", ...
 	Usage   string // meaning, one sentence without a full stop
 	Default string // as a user would type it; empty when there is none
+	Short   string // one letter for the flag, if any
 	NoFile  bool   // not a key of the file: the path of the file itself
 
 	hint     string             // how a correct value looks, for error messages
@@ -144,8 +145,8 @@ func (t *Table) Bool(p *bool, name, usage string) {
 }
 
 // Choice declares a text setting that takes one of a few values.
-func (t *Table) Choice(p *string, name, usage string, choices ...string) {
-	t.add(&Setting{
+func (t *Table) Choice(p *string, name, usage string, choices ...string) *Setting {
+	return t.add(&Setting{
 		Name: name, Kind: strings.Join(choices, "|"), Usage: usage, Default: *p,
 		hint: "use one of " + strings.Join(choices, ", "),
 		parse: func(text string) error {
@@ -199,8 +200,7 @@ func (t *Table) lookup(name string) *Setting {
 // Bind adds a flag for every setting.
 func (t *Table) Bind(fs *pflag.FlagSet) {
 	for _, s := range t.rows {
-		usage := s.Usage
-		f := fs.VarPF(&flagValue{s}, s.Name, "", usage)
+		f := fs.VarPF(&flagValue{s}, s.Name, s.Short, s.Usage)
 		if s.Kind == "bool" {
 			f.NoOptDefVal = "true"
 		}
