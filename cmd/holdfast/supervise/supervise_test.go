@@ -23,6 +23,9 @@ import (
 // a supervisor that is killed.
 const roleEnv = "SUPERVISE_TEST_ROLE"
 
+// terminalRole is set where there are terminals.
+var terminalRole func(script string, pipeline bool)
+
 func TestMain(m *testing.M) {
 	switch os.Getenv(roleEnv) {
 	case "leash":
@@ -34,6 +37,9 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
+		os.Exit(0)
+	case "terminal", "pipeline":
+		terminalRole(os.Args[len(os.Args)-1], os.Getenv(roleEnv) == "pipeline")
 		os.Exit(0)
 	case "supervisor":
 		os.Setenv(roleEnv, "leash")
