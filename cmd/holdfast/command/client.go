@@ -2,24 +2,28 @@ package command
 
 import (
 	"context"
-	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/client"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 )
 
-var errNotHeld = errors.New("not held")
-
+// clientErrors are the exit codes of the client's errors. An error that is two
+// of them, say timed out because unreachable, gets the first.
 var clientErrors = []struct {
 	err  error
 	code int
 }{
-	{errNotHeld, ExitNotHeld},
-}
-
-func openClient(ctx context.Context, endpoints []string) (locker, error) {
-	return nil, failf(ExitUnavailable, "no client yet")
+	{client.ErrIndeterminate, ExitIndeterminate},
+	{client.ErrTimeout, ExitTimeout},
+	{client.ErrBusy, ExitBusy},
+	{client.ErrNotHeld, ExitNotHeld},
+	{client.ErrRefused, ExitRefused},
+	{client.ErrUnavailable, ExitUnavailable},
+	{client.ErrClosed, ExitUnavailable},
+	{context.DeadlineExceeded, ExitUnavailable},
 }
 
 // endpointsFlag adds --endpoints to a command; the table has to be loaded.
@@ -30,3 +34,40 @@ func (a *app) endpointsFlag(cmd *cobra.Command) (*[]string, *settings.Table) {
 	a.bind(cmd, t)
 	return &endpoints, t
 }
+
+// dial opens a client; an address that is none is bad configuration.
+func dial(ctx context.Context, endpoints []string, opts ...client.Option) (*client.Client, error) {
+	if len(endpoints) == 0 {
+		return nil, configf("--endpoints is empty: name the nodes' client addresses, for example 127.0.0.1:7420")
+	}
+	for _, addr := range endpoints {
+		if err := checkListen("endpoints", addr); err != nil {
+			return nil, err
+		}
+	}
+	return client.Open(ctx, endpoints, opts...)
+}
+
+// clientLocker is the locker of the real client.
+type clientLocker struct{ *client.Client }
+
+func openClient(ctx context.Context, endpoints []string) (locker, error) {
+	cl, err := dial(ctx, endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return clientLocker{cl}, nil
+}
+
+func (l clientLocker) Acquire(ctx context.Context, key string, wait, lease time.Duration) (heldLock, error) {
+	lock, err := l.Client.Acquire(ctx, key, client.WithWait(wait), client.WithLease(lease))
+	if err != nil {
+		return nil, err
+	}
+	return clientLock{lock}, nil
+}
+
+// clientLock is the client's lock as a supervised command needs it.
+type clientLock struct{ *client.Lock }
+
+func (l clientLock) Remaining() time.Duration { return time.Until(l.Expires()) }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/holdfast-lock/holdfast/client"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/settings"
 	"github.com/holdfast-lock/holdfast/cmd/holdfast/supervise"
 )
@@ -39,7 +40,7 @@ type heldLock interface {
 // locker acquires locks; a test puts its own in place of the client.
 type locker interface {
 	Acquire(ctx context.Context, key string, wait, lease time.Duration) (heldLock, error)
-	Close() error
+	Close()
 }
 
 // lockConfig is one call of "holdfast lock".
@@ -68,7 +69,7 @@ that comes before the command has started means that it is never started.
 Should the lock be lost, the group gets SIGTERM, then SIGKILL after --kill-after. If
 the lease can only not be renewed, because the cluster has no leader for a moment,
 the command goes on until the end of the lease comes near: SIGTERM comes --kill-after
-or a fifth of the lease before that end, whichever is less, and SIGKILL just before
+or a sixth of the lease before that end, whichever is less, and SIGKILL just before
 it. The exit code is 74 then, whatever the command's own. If this process is itself
 killed, its command is ended too, SIGKILL following SIGTERM within the same time.
 
@@ -201,7 +202,7 @@ func (a *app) finishLock(cfg lockConfig, lock heldLock, result supervise.Result,
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()
 	switch err := lock.Release(ctx); {
-	case errors.Is(err, errNotHeld):
+	case errors.Is(err, client.ErrNotHeld):
 		return failf(ExitLost, "%s: the lock was lost while the command ran", cfg.key)
 	case err != nil:
 		// It was held to the end; the lease takes the key back.

@@ -111,8 +111,8 @@ until when; a client at any of them reaches the leader.
 	)
 	root.AddCommand(
 		a.newServe(), a.newDev(), a.newHealthcheck(),
-		a.newLock(),
-		a.newStatus(),
+		a.newLock(), a.newAcquire(), a.newRelease(), a.newKeep(), a.newQuery(),
+		a.newStatus(), a.newPing(), a.newBench(),
 		a.newVersion(), a.newCompletion(), a.newDocs(), a.newLeash(),
 		helpExitCodes(), helpConfiguration(),
 	)

@@ -72,12 +72,12 @@ const lookEvery = 250 * time.Millisecond
 const notStopped = 100 * time.Millisecond
 
 // Lead is how long before the safe end the command gets its SIGTERM, and Margin
-// how long before the end SIGKILL follows at the latest. A fifth of the lease
-// leaves a holder that renews every third almost half of it to ride out a
+// how long before the end SIGKILL follows at the latest. A sixth of the lease
+// leaves a holder that renews every third more than a third of it to ride out a
 // cluster without a leader.
 func Lead(lease, killAfter time.Duration) (lead, margin time.Duration) {
-	margin = min(max(lease/20, 20*time.Millisecond), 500*time.Millisecond)
-	return min(killAfter, lease/5) + margin, margin
+	margin = min(max(lease/50, 20*time.Millisecond), 200*time.Millisecond)
+	return min(killAfter, lease/6) + margin, margin
 }
 
 // Run starts the command unless a signal has come or the lock is gone, and

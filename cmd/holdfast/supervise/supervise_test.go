@@ -202,8 +202,8 @@ func TestLockGoneBeforeTheStart(t *testing.T) {
 func TestLossEndsTheWholeGroup(t *testing.T) {
 	lock := newFakeLock(time.Minute)
 	tr := start(t, lock, time.Minute, 200*time.Millisecond, `
-		sh -c 'trap "" TERM; echo inner $$; while :; do sleep 0.01; done' &
 		trap "echo outer; exit 0" TERM
+		sh -c 'trap "" TERM; echo inner $$; while :; do sleep 0.01; done' &
 		wait`)
 	inner, _ := strconv.Atoi(strings.TrimPrefix(tr.line(), "inner "))
 	close(lock.lost)
