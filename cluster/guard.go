@@ -75,11 +75,9 @@ func (g *guard) do(op string, limit time.Duration, fn func() error) error {
 		g.endCaller()
 		return errStoreClosed
 	}
-	watch := time.AfterFunc(limit, func() {
-		g.trip(fmt.Errorf("storage: %s has taken more than %v: the disk of the data directory hangs", op, limit))
-	})
+	w := g.watch(op, limit)
 	err := g.call(op, fn)
-	watch.Stop()
+	w.stop()
 	if !benign(err) {
 		err = fmt.Errorf("storage: %s: %w", op, err)
 		g.trip(err)
@@ -88,6 +86,50 @@ func (g *guard) do(op string, limit time.Duration, fn func() error) error {
 		g.endCaller()
 	}
 	return err
+}
+
+// watchSteps is in how many steps a call's limit is counted. A process that was
+// paused and goes on (SIGSTOP, a frozen machine) loses one step by it, however
+// long the pause was: its disk is not to blame.
+const watchSteps = 6
+
+// watch trips the guard if it is not stopped within limit.
+type watch struct {
+	g     *guard
+	op    string
+	limit time.Duration
+
+	mu    sync.Mutex
+	timer *time.Timer // guarded by mu
+	steps int         // guarded by mu; left to go, 0 = stopped
+}
+
+func (g *guard) watch(op string, limit time.Duration) *watch {
+	w := &watch{g: g, op: op, limit: limit, steps: watchSteps}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer = time.AfterFunc(limit/watchSteps, w.step)
+	return w
+}
+
+func (w *watch) step() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.steps == 0 {
+		return
+	}
+	if w.steps--; w.steps > 0 {
+		w.timer.Reset(w.limit / watchSteps)
+		return
+	}
+	w.g.trip(fmt.Errorf("storage: %s has taken more than %v: the disk of the data directory hangs", w.op, w.limit))
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.steps = 0
+	w.timer.Stop()
 }
 
 // call runs fn with the hook around it and turns a panic, also one from a page

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -270,58 +269,4 @@ func (c *testCluster) running() (res []*testNode) {
 		}
 	}
 	return res
-}
-
-// leader waits for one running node to lead and the other running ones to
-// follow it, and returns it.
-func (c *testCluster) leader() *testNode {
-	c.t.Helper()
-	var found *testNode
-	eventually(c.t, "one leader that all follow", func() bool {
-		found = nil
-		for _, tn := range c.running() {
-			if _, ok := tn.f.current(); ok {
-				if found != nil {
-					return false
-				}
-				found = tn
-			}
-		}
-		if found == nil {
-			return false
-		}
-		for _, tn := range c.running() {
-			if tn.n.LeaderClientAddr() != found.cfg.AdvertiseClientAddr {
-				return false
-			}
-		}
-		return true
-	})
-	return found
-}
-
-// voters waits until every running node sees exactly want voters and nothing else.
-func (c *testCluster) voters(want ...*testNode) {
-	c.t.Helper()
-	var ids []string
-	for _, tn := range want {
-		ids = append(ids, tn.n.id.self.String())
-	}
-	slices.Sort(ids)
-	eventually(c.t, "voters "+strings.Join(ids, " "), func() bool {
-		for _, tn := range c.running() {
-			var got []string
-			for _, m := range tn.n.Status().Members {
-				if !m.Voter {
-					return false
-				}
-				got = append(got, m.NodeID+"."+m.Incarnation)
-			}
-			slices.Sort(got)
-			if !slices.Equal(got, ids) {
-				return false
-			}
-		}
-		return true
-	})
 }

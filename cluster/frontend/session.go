@@ -172,7 +172,9 @@ func (s *session) hello(req *wire.Request) *wire.Refusal {
 
 func (s *session) refuse(r *wire.Refusal) {
 	s.srv.stats.refused.Add(1)
-	s.out.put(&wire.Reply{Op: wire.OpRefused, Code: r.Code, Owner: r.Owner, Text: []byte(r.Reason)}, grantRef{})
+	if !s.out.put(&wire.Reply{Op: wire.OpRefused, Code: r.Code, Owner: r.Owner, Text: []byte(r.Reason)}, grantRef{}) {
+		s.abort() // it sends rubbish and does not read what is said of it
+	}
 }
 
 // takeRoom counts one more unanswered request. Without wait it reports false
