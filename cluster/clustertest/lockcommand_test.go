@@ -22,14 +22,13 @@ type command struct {
 	dir string
 }
 
-// lockCommand starts it and does not wait. The script's $! and files are its own
-// business; begin tells the test that it runs.
+// lockCommand starts it and does not wait.
 func lockCommand(t *testing.T, c *Cluster, key, script string, flags ...string) *command {
 	t.Helper()
 	dir := t.TempDir()
 	args := append([]string{"lock", key}, flags...)
-	args = append(args, "--", "sh", "-c", "DIR="+dir+"\n"+script)
-	env := []string{"HOLDFAST_ENDPOINTS=" + c.Endpoints()}
+	args = append(args, "--", "sh", "-c", script)
+	env := []string{"HOLDFAST_ENDPOINTS=" + c.Endpoints(), "DIR=" + dir}
 	return &command{Process: StartProcess(t, env, Binary(t), args...), t: t, dir: dir}
 }
 
@@ -200,7 +199,7 @@ while :; do sleep 0.05; done`)
 }
 
 func lockGroup(t *testing.T, c *Cluster, conn *Conn) {
-	cmd := lockCommand(t, c, "group", `sh -c 'sleep 1000 & echo $! >'$DIR'/grandchild; wait' & echo $! >$DIR/child
+	cmd := lockCommand(t, c, "group", `sh -c 'sleep 1000 & echo $! >$DIR/grandchild; wait' & echo $! >$DIR/child
 echo yes >$DIR/ready
 wait`)
 	child, grandchild := cmd.pid("child"), cmd.pid("grandchild")
@@ -304,28 +303,28 @@ func TestLockCommandClusterGone(t *testing.T) {
 	const lease = 4 * time.Second
 	c := Start(t, 3)
 	polite := lockCommand(t, c, "polite", `trap 'date +%s%N >$DIR/term; exit 0' TERM
-echo yes >$DIR/ready
+echo $$ >$DIR/shell
 while :; do sleep 0.02; done`, "--lease", "4s")
 	stubborn := lockCommand(t, c, "stubborn", `trap '' TERM
 sleep 1000 & echo $! >$DIR/child
-echo yes >$DIR/ready
+echo $$ >$DIR/shell
 while :; do sleep 0.02; done`, "--lease", "4s")
-	polite.file("ready")
-	stubborn.file("ready")
-	child := stubborn.pid("child")
+	pids := []int{polite.pid("shell"), stubborn.pid("shell"), stubborn.pid("child")}
 	for _, n := range c.Nodes {
 		n.Kill()
 	}
 	dead := time.Now() // nothing was renewed after this
-	for _, cmd := range []*command{polite, stubborn} {
-		if code := cmd.Wait(Patience); code != lostCode {
-			t.Errorf("code %d, want %d\n%s", code, lostCode, cmd.Err)
-		}
+	for _, pid := range pids {
+		gone(t, pid)
 		if took := time.Since(dead); took >= lease {
 			t.Errorf("ended %v after the cluster: the lease of %v was over", took, lease)
 		}
 	}
-	gone(t, child)
+	for _, cmd := range []*command{polite, stubborn} {
+		if code := cmd.Wait(Patience); code != lostCode {
+			t.Errorf("code %d, want %d\n%s", code, lostCode, cmd.Err)
+		}
+	}
 	at, err := strconv.ParseInt(polite.file("term"), 10, 64)
 	if err != nil {
 		t.Fatal(err)
