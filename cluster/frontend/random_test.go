@@ -177,12 +177,12 @@ func (h *history) reply(p *tracked, r wire.Reply) {
 }
 
 // noKeyFreeAndWaitedFor: with nothing of the key in flight, a key that somebody
-// waits for is held, unless expiries are put off: for want of room in the log,
-// or because it has just turned something away.
+// waits for is held, unless expiries are put off: until an entry in flight has
+// settled, or because the log has just turned something away.
 func (h *history) noKeyFreeAndWaitedFor() {
 	h.srv.do(func() {
 		q := h.srv.q
-		putOff := len(q.ops) > 0 || q.mono < q.retryAt
+		putOff := q.flying > 0 || q.mono < q.retryAt
 		for _, k := range q.keys {
 			if _, held := q.held(k.key); k.inflight == 0 && k.n > 0 && !held && !putOff {
 				h.t.Errorf("seed %d: %s is free and %d wait for it", h.seed, k.key, k.n)
