@@ -20,7 +20,7 @@ func (a *app) newLeash() *cobra.Command {
 			if err != nil {
 				return usagef("%v", err)
 			}
-			return supervise.Leash(a.In, grace)
+			return supervise.Leash(a.In, a.Out, grace)
 		},
 	}
 }

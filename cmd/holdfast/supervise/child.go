@@ -55,18 +55,19 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// child is the started command and its process group, whose number is the
-// child's own process id.
+// child is the started command and its process group.
 type child struct {
+	pid     int
 	group   int
 	changes chan unix.WaitStatus // stops, and at last the end
 }
 
-func startChild(cmd Command, tty *terminal) (*child, error) {
+// startChild starts the command in the given group, or in a new one for 0.
+func startChild(cmd Command, tty *terminal, group int) (*child, error) {
 	c := exec.Cmd{
 		Path: cmd.Path, Args: cmd.Args, Env: cmd.Env,
 		Stdin: cmd.Stdin, Stdout: cmd.Out, Stderr: cmd.Err,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true},
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true, Pgid: group},
 	}
 	if tty.handOver() {
 		c.SysProcAttr.Foreground = true
@@ -76,7 +77,10 @@ func startChild(cmd Command, tty *terminal) (*child, error) {
 		return nil, err
 	}
 	tty.afterStart()
-	ch := &child{group: c.Process.Pid, changes: make(chan unix.WaitStatus, 1)}
+	ch := &child{pid: c.Process.Pid, group: group, changes: make(chan unix.WaitStatus, 1)}
+	if group == 0 {
+		ch.group = ch.pid
+	}
 	// We wait by number, because os.Process does not report stops.
 	_ = c.Process.Release()
 	go ch.wait()
@@ -87,7 +91,7 @@ func startChild(cmd Command, tty *terminal) (*child, error) {
 func (c *child) wait() {
 	for {
 		var status unix.WaitStatus
-		_, err := unix.Wait4(c.group, &status, unix.WUNTRACED, nil)
+		_, err := unix.Wait4(c.pid, &status, unix.WUNTRACED, nil)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

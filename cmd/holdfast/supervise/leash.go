@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,84 +16,91 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A leash is a small process beside us that ends the command's group when we
-// are killed in a way that lets us do nothing. It holds one end of a pipe and
-// notices when the other end closes without a word.
+// A leash is a small process that ends the command's group when we are killed in
+// a way that lets us do nothing. It holds one end of a pipe and notices when the
+// other end closes without a word.
+//
+// It leads the group, and the command joins it: so there is no moment at which
+// the command runs and the leash does not know of it, and the group's number
+// cannot be anybody else's while the leash lives.
 type leash struct {
 	pipe *os.File
 	cmd  *exec.Cmd
 }
 
-const leashDone = "done"
+const (
+	leashReady = "ready"
+	leashDone  = "done"
+)
 
+// startLeash returns when the leash is on guard. A nil leash does nothing.
 func startLeash(argv []string, grace time.Duration) (*leash, error) {
 	if argv == nil {
 		return nil, nil
 	}
-	r, w, err := os.Pipe()
+	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], grace.String())...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], grace.String())...)
-	cmd.Stdin = r
-	cmd.Dir = "/"
-	// A session of its own keeps the terminal's signals away from it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
+	defer in.Close()
+	r, out, err := os.Pipe()
+	if err != nil {
 		w.Close()
 		return nil, err
 	}
-	return &leash{pipe: w, cmd: cmd}, nil
-}
-
-// guard tells the leash which group to end.
-func (l *leash) guard(group int) {
-	if l != nil {
-		fmt.Fprintf(l.pipe, "%d\n", group)
+	defer r.Close()
+	cmd.Stdin, cmd.Stdout = in, out
+	err = cmd.Start()
+	out.Close()
+	if err != nil {
+		w.Close()
+		return nil, err
 	}
+	l := &leash{pipe: w, cmd: cmd}
+	if line, err := bufio.NewReader(r).ReadString('\n'); strings.TrimSpace(line) != leashReady {
+		l.close()
+		return nil, fmt.Errorf("it said %q: %w", line, err)
+	}
+	return l, nil
 }
 
-// close lets the leash go in peace.
-func (l *leash) close() {
+// group is the number of the process group to join, 0 for a new one.
+func (l *leash) group() int {
 	if l == nil {
+		return 0
+	}
+	return l.cmd.Process.Pid
+}
+
+// close lets the leash go in peace. It may be called again.
+func (l *leash) close() {
+	if l == nil || l.pipe == nil {
 		return
 	}
 	fmt.Fprintln(l.pipe, leashDone)
 	l.pipe.Close()
+	l.pipe = nil
 	_ = l.cmd.Wait()
 }
 
-// Leash is the body of the watching process: it reads a group's number and then
-// waits. When the input ends without the word that all is well, the group gets
-// SIGTERM, and SIGKILL after the grace.
-func Leash(in io.Reader, grace time.Duration) error {
-	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT)
-	group := 0
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		text := strings.TrimSpace(lines.Text())
-		if text == leashDone {
-			return nil
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil || n <= 1 {
-			return fmt.Errorf("leash: %q is not a process group", text)
-		}
-		group = n
+// Leash is the body of the process on guard. When in ends without the word that
+// all is well, the process group, its own, gets SIGTERM, and after the grace
+// SIGKILL, of which it dies itself.
+func Leash(in io.Reader, out io.Writer, grace time.Duration) error {
+	// It gets what its group gets, and must outlive all of it.
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGALRM, unix.SIGTSTP, unix.SIGTTIN, unix.SIGTTOU)
+	if _, err := fmt.Fprintln(out, leashReady); err != nil {
+		return err
 	}
-	if group == 0 {
+	if line, _ := bufio.NewReader(in).ReadString('\n'); strings.TrimSpace(line) == leashDone {
 		return nil
 	}
-	_ = unix.Kill(-group, unix.SIGTERM)
-	_ = unix.Kill(-group, unix.SIGCONT)
-	until := time.Now().Add(grace)
-	for time.Now().Before(until) {
-		if unix.Kill(-group, 0) != nil {
-			return nil
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	_ = unix.Kill(-group, unix.SIGKILL)
-	return nil
+	_ = unix.Kill(0, unix.SIGTERM)
+	_ = unix.Kill(0, unix.SIGCONT)
+	time.Sleep(grace)
+	return unix.Kill(0, unix.SIGKILL)
 }

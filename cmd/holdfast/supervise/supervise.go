@@ -76,7 +76,7 @@ const notStopped = 100 * time.Millisecond
 // leaves a holder that renews every third more than a third of it to ride out a
 // cluster without a leader.
 func Lead(lease, killAfter time.Duration) (lead, margin time.Duration) {
-	margin = min(max(lease/50, 20*time.Millisecond), 200*time.Millisecond)
+	margin = min(max(lease/20, 50*time.Millisecond), 500*time.Millisecond)
 	return min(killAfter, lease/6) + margin, margin
 }
 
@@ -88,11 +88,11 @@ func Run(cmd Command, lock Lock) (Result, error) {
 
 	r.tty = openTerminal(cmd.Stdin, cmd.Out)
 	defer r.tty.close()
-	leash, err := startLeash(cmd.Leash, r.lead-r.margin)
-	if err != nil {
+	var err error
+	if r.leash, err = startLeash(cmd.Leash, r.lead-r.margin); err != nil {
 		return Result{}, fmt.Errorf("start the process that watches over the command: %w", err)
 	}
-	defer leash.close()
+	defer r.leash.close()
 
 	// The last look before the start: what came in the meantime counts.
 	if sig := pendingStop(cmd.Signals); sig != 0 {
@@ -101,11 +101,10 @@ func Run(cmd Command, lock Lock) (Result, error) {
 	if r.isLost() || lock.Remaining() <= r.lead {
 		return Result{Lost: true}, nil
 	}
-	r.child, err = startChild(cmd, r.tty)
+	r.child, err = startChild(cmd, r.tty, r.leash.group())
 	if err != nil {
 		return Result{}, err
 	}
-	leash.guard(r.child.group)
 	result := r.loop()
 	r.tty.takeBack(r.status.Signaled())
 	return result, nil
@@ -118,6 +117,7 @@ type run struct {
 	lost   <-chan struct{}
 	child  *child
 	tty    *terminal
+	leash  *leash
 	lead   time.Duration
 	margin time.Duration
 
@@ -175,7 +175,11 @@ func (r *run) look() (bool, Result) {
 		r.killedAt = now
 		r.child.signal(unix.SIGKILL)
 	}
-	gone := r.exited && r.child.groupGone()
+	gone := false
+	if r.exited {
+		r.leash.close() // or it would be one that remains
+		gone = r.child.groupGone()
+	}
 	if gone || !r.killedAt.IsZero() && now.Sub(r.killedAt) > afterKill {
 		if !gone {
 			r.cmd.Log("some process of the command has not ended %v after SIGKILL", afterKill)

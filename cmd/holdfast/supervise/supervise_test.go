@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	case "leash":
 		grace, err := time.ParseDuration(os.Args[len(os.Args)-1])
 		if err == nil {
-			err = Leash(os.Stdin, grace)
+			err = Leash(os.Stdin, os.Stdout, grace)
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -39,7 +39,9 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	case "terminal", "pipeline":
-		terminalRole(os.Args[len(os.Args)-1], os.Getenv(roleEnv) == "pipeline")
+		pipeline := os.Getenv(roleEnv) == "pipeline"
+		os.Setenv(roleEnv, "leash")
+		terminalRole(os.Args[len(os.Args)-1], pipeline)
 		os.Exit(0)
 	case "supervisor":
 		os.Setenv(roleEnv, "leash")
@@ -246,8 +248,10 @@ func TestKilledBeforeTheLeaseEnds(t *testing.T) {
 	if !got.Lost || got.Code != 137 {
 		t.Errorf("%+v", got)
 	}
-	if tr.ended.After(end) {
-		t.Errorf("it ran until %v after the end of the lease", tr.ended.Sub(end))
+	// The lock's safe end lies a tenth of the lease before the real one; that is
+	// room enough for a busy machine to deliver the signal.
+	if real := end.Add(lease / 10); tr.ended.After(real) {
+		t.Errorf("it ran until %v after the end of the lease", tr.ended.Sub(real))
 	}
 }
 

@@ -50,7 +50,7 @@ func onTerminal(script string, pipeline bool) {
 	result, err := Run(Command{
 		Path: "/bin/sh", Args: []string{"sh", "-c", script}, Env: os.Environ(),
 		Stdin: os.Stdin, Out: out, Err: out, Lease: time.Minute, KillAfter: time.Second,
-		Signals: signals, Log: func(string, ...any) {},
+		Signals: signals, Leash: []string{os.Args[0]}, Log: func(string, ...any) {},
 	}, newFakeLock(time.Hour))
 	front, _ := unix.IoctlGetInt(0, unix.TIOCGPGRP)
 	fmt.Fprintf(out, "code %d, terminal back %v, error %v\n", result.Code, front == unix.Getpgrp(), err)
