@@ -135,7 +135,7 @@ func TestLeaderStopped(t *testing.T) {
 // other, and end in time: never early, and late only by the stated bound.
 func TestFailoversWithinOneLease(t *testing.T) {
 	t.Parallel()
-	const lease = 10 * time.Second
+	const lease = 15 * time.Second
 	const tickInterval = 500 * time.Millisecond // the default of --tick-interval
 	c := Start(t, 3)
 	c.WaitReady()
@@ -165,9 +165,7 @@ func TestFailoversWithinOneLease(t *testing.T) {
 		c.WaitReady()
 		c.WaitApplied(old)
 	}
-	if took := time.Since(sent); took > lease-time.Second {
-		t.Skipf("this machine needed %v for three fail-overs: the lease is over by then", took)
-	}
+	took := time.Since(sent)
 	waiter := c.WaitLeader().Dial()
 	owner := waiter.Queue("job", 60, 5, 1)
 	r := waiter.Await(Patience)
@@ -180,7 +178,7 @@ func TestFailoversWithinOneLease(t *testing.T) {
 	case ended.Sub(granted) > lease+late+2*time.Second: // for a loaded machine
 		t.Fatalf("a lease of %v ended after %v, with a bound of %v for being late", lease, ended.Sub(granted), late)
 	}
-	t.Logf("the lease ended %v late over three fail-overs; the bound was %v", ended.Sub(granted)-lease, late)
+	t.Logf("the lease ended %v late over three fail-overs in %v; the bound was %v", ended.Sub(granted)-lease, took, late)
 }
 
 // TestLeaderPaused: a leader that is frozen and thawed takes back nothing early
