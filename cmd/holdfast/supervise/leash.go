@@ -39,6 +39,7 @@ func startLeash(argv []string, grace time.Duration) (*leash, error) {
 		return nil, nil
 	}
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], grace.String())...)
+	cmd.Args[0] = os.Args[0] // a name that an operator recognises
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	in, w, err := os.Pipe()
@@ -62,7 +63,7 @@ func startLeash(argv []string, grace time.Duration) (*leash, error) {
 	l := &leash{pipe: w, cmd: cmd}
 	if line, err := bufio.NewReader(r).ReadString('\n'); strings.TrimSpace(line) != leashReady {
 		l.close()
-		return nil, fmt.Errorf("it said %q: %w", line, err)
+		return nil, fmt.Errorf("it is not ready: %q, %v", line, err)
 	}
 	return l, nil
 }
