@@ -94,9 +94,12 @@ func explain(err error) (int, string) {
 	}
 	for _, known := range clientErrors {
 		if errors.Is(err, known.err) {
-			return known.code, err.Error()
+			return known.code, oneLine(err)
 		}
 	}
 	// What is left comes from the command-line parser.
 	return ExitUsage, err.Error()
 }
+
+// oneLine writes an error, which may be several joined, in one line.
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

@@ -206,7 +206,7 @@ func (a *app) finishLock(cfg lockConfig, lock heldLock, result supervise.Result,
 		return failf(ExitLost, "%s: the lock was lost while the command ran", cfg.key)
 	case err != nil:
 		// It was held to the end; the lease takes the key back.
-		fmt.Fprintf(a.Err, "holdfast: %s: could not be released and stays taken until its lease ends, in %v at most: %v\n", cfg.key, cfg.lease, err)
+		fmt.Fprintf(a.Err, "holdfast: %s: could not be released and stays taken until its lease ends, in %v at most: %s\n", cfg.key, cfg.lease, oneLine(err))
 	}
 	return nil
 }
