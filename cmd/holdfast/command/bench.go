@@ -110,8 +110,10 @@ type benchWorker struct {
 func bench(ctx context.Context, cl *client.Client, cfg benchConfig) benchResult {
 	// The measured window ends all waits: what is unfinished then counts neither
 	// as a lock nor as an error.
-	ctx, cancel := context.WithTimeout(ctx, cfg.warmup+cfg.duration)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	over := time.AfterFunc(cfg.warmup+cfg.duration, cancel)
+	defer over.Stop()
 	var measuring atomic.Bool
 	warm := time.AfterFunc(cfg.warmup, func() { measuring.Store(true) })
 	defer warm.Stop()
