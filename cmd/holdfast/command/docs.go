@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -54,7 +53,7 @@ func (a *app) flagTables() []byte {
 		}
 		if ct.cmd != last {
 			last = ct.cmd
-			fmt.Fprintf(&b, "### %s\n\n%s.\n\n", strings.TrimSuffix(ct.cmd.UseLine(), " [flags]"), ct.cmd.Short)
+			fmt.Fprintf(&b, "#### %s\n\n%s.\n\n", ct.cmd.CommandPath(), ct.cmd.Short)
 		}
 		ct.table.Markdown(&b)
 	}

@@ -11,6 +11,9 @@ func (t *Table) Markdown(w io.Writer) {
 	group := "\x00"
 	for _, s := range t.rows {
 		if s.Group != group {
+			if group != "\x00" {
+				fmt.Fprintln(w) // ends the table before
+			}
 			group = s.Group
 			t.heading(w, group)
 		}
