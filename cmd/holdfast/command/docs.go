@@ -53,7 +53,7 @@ func (a *app) flagTables() []byte {
 		}
 		if ct.cmd != last {
 			last = ct.cmd
-			fmt.Fprintf(&b, "#### %s\n\n%s.\n\n", ct.cmd.CommandPath(), ct.cmd.Short)
+			fmt.Fprintf(&b, "### %s\n\n%s.\n\n", ct.cmd.CommandPath(), ct.cmd.Short)
 		}
 		ct.table.Markdown(&b)
 	}
