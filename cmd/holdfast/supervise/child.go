@@ -36,6 +36,12 @@ func Stops(sig syscall.Signal) bool {
 	return sig == unix.SIGINT || sig == unix.SIGTERM || sig == unix.SIGHUP || sig == unix.SIGQUIT
 }
 
+// ErrNotFound and ErrNotExecutable tell why a command cannot be run.
+var (
+	ErrNotFound      = errors.New("command not found")
+	ErrNotExecutable = errors.New("command is not executable")
+)
+
 // Find looks up a command as a shell would. The error is, for errors.Is,
 // ErrNotFound or ErrNotExecutable.
 func Find(name string) (string, error) {

@@ -8,7 +8,6 @@
 package supervise
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -67,9 +66,6 @@ const afterKill = 2 * time.Second
 // from suspension has timers that are late by the whole sleep; the lock's own
 // reckoning of time is not.
 const lookEvery = 250 * time.Millisecond
-
-// notStopped is how long after asking to be stopped we conclude that we were not.
-const notStopped = 100 * time.Millisecond
 
 // Lead is how long before the safe end the command gets its SIGTERM, and Margin
 // how long before the end SIGKILL follows at the latest. A sixth of the lease
@@ -229,60 +225,6 @@ func (r *run) code() int {
 	}
 }
 
-// changed takes in that the child ended or was stopped.
-func (r *run) changed(status unix.WaitStatus) {
-	if !status.Stopped() {
-		r.exited, r.status = true, status
-		return
-	}
-	if r.ending {
-		r.child.signal(unix.SIGCONT)
-		return
-	}
-	switch status.StopSignal() {
-	case unix.SIGTTIN, unix.SIGTTOU:
-		// It wants the terminal. If that is ours to give, it gets it.
-		if r.tty.give(r.child.group) {
-			r.child.signal(unix.SIGCONT)
-			return
-		}
-	case unix.SIGTSTP:
-	default:
-		return // stopped by hand; whoever did it will let it go on
-	}
-	// Stop like any job, with what else is in our pipeline, so that the shell
-	// sees it. While we are stopped nothing renews the lock. Where no shell
-	// waits for us the kernel discards the signal; resume is then called soon.
-	r.tty.takeBack(false)
-	r.stoppedAt = time.Now()
-	_ = unix.Kill(0, unix.SIGTSTP)
-}
-
-// resume lets the command go on after we were stopped together, unless the
-// lock's time ran out meanwhile: then the next look ends it.
-func (r *run) resume() {
-	if r.stoppedAt.IsZero() {
-		return
-	}
-	r.stoppedAt = time.Time{}
-	if r.isLost() || r.lock.Remaining() <= r.lead {
-		return
-	}
-	r.tty.give(r.child.group)
-	r.child.signal(unix.SIGCONT)
-}
-
-// forward passes one of our signals on to the group.
-func (r *run) forward(sig os.Signal) {
-	switch number, ok := sig.(syscall.Signal); {
-	case !ok:
-	case number == unix.SIGCONT:
-		r.resume()
-	default:
-		r.child.signal(number)
-	}
-}
-
 // pendingStop looks for a signal that asks us to end, without waiting.
 func pendingStop(signals <-chan os.Signal) syscall.Signal {
 	for {
@@ -296,9 +238,3 @@ func pendingStop(signals <-chan os.Signal) syscall.Signal {
 		}
 	}
 }
-
-// ErrNotFound and ErrNotExecutable tell why a command cannot be run.
-var (
-	ErrNotFound      = errors.New("command not found")
-	ErrNotExecutable = errors.New("command is not executable")
-)
