@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -24,9 +25,17 @@ var (
 func (a *Adapter) Apply(l *raft.Log) any {
 	res := a.Table.Apply(l.Index, l.Data)
 	if res.Err != nil && a.Fatal != nil {
-		a.Fatal(fmt.Errorf("log entry %d cannot be executed: %w; if this node was downgraded, start the newer holdfast again", l.Index, res.Err))
+		a.Fatal(fmt.Errorf("stopped at log index %d: %w; %s", l.Index, res.Err, advice(res.Err)))
 	}
 	return res
+}
+
+// advice says what an operator can do about an entry that was not understood.
+func advice(err error) string {
+	if errors.Is(err, ErrVersion) {
+		return "the log was written by a newer holdfast: start that version on this node"
+	}
+	return "the log on this node is damaged: replace the node, empty, from the others"
 }
 
 // ApplyBatch executes a run of log entries. Configuration entries have no

@@ -3,52 +3,74 @@ package fsm
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"time"
 )
 
 // DecodeEntry decodes one entry. It returns ErrVersion for a format or an
 // operation this program does not know and ErrCorrupt for anything that is not
-// a whole entry. It allocates no more than the input's size allows.
+// a whole entry. What it allocates is bounded by the input's size, whatever
+// counts and lengths the input claims. The entry does not refer to b.
 func DecodeEntry(b []byte) (*Entry, error) {
-	if len(b) == 0 {
-		return nil, fmt.Errorf("%w: empty", ErrCorrupt)
-	}
-	if b[0] != entryFormat {
-		return nil, fmt.Errorf("%w: entry format %d, this program knows %d", ErrVersion, b[0], entryFormat)
-	}
-	d := decoder{b: b[1:]}
-	e := &Entry{Epoch: d.u64(), Stamp: time.Duration(d.u64())}
-	n := d.uvarint()
-	// Every operation takes at least one byte, so this bounds the allocation.
-	if n > uint64(len(d.b)) {
-		d.fail("count of operations")
-	}
-	if e.Stamp < 0 {
-		d.fail("stamp")
-	}
-	if d.err != nil {
-		return nil, d.err
-	}
-	e.Ops = make([]Op, n)
-	for i := range e.Ops {
-		d.op(&e.Ops[i])
-		if d.err == nil {
-			d.err = e.Ops[i].validate(int(n))
-		}
-		if d.err != nil {
-			return nil, fmt.Errorf("operation %d: %w", i, d.err)
-		}
-	}
-	if len(d.b) != 0 {
-		return nil, fmt.Errorf("%w: %d bytes after the last operation", ErrCorrupt, len(d.b))
+	e := new(Entry)
+	if err := e.decode(b); err != nil {
+		return nil, err
 	}
 	return e, nil
 }
 
+// minKeyedOp is the least size of an operation that names a key: kind, length,
+// a key of one byte, token.
+const minKeyedOp = 1 + 1 + 1 + 8
+
+// decode sets e from b, using the room that e.Ops has. All texts are cut from
+// one copy of b: keep a Clone of a text that is to outlive the entry.
+func (e *Entry) decode(b []byte) error {
+	e.Ops = e.Ops[:0]
+	if len(b) == 0 {
+		return fmt.Errorf("%w: empty", ErrCorrupt)
+	}
+	if b[0] != entryFormat {
+		return fmt.Errorf("%w: entry format %d, this program knows %d", ErrVersion, b[0], entryFormat)
+	}
+	d := decoder{b: b[1:], whole: string(b)}
+	e.Epoch, e.Stamp = d.u64(), time.Duration(d.u64())
+	n := d.uvarint()
+	if e.Stamp < 0 || e.Stamp > maxStamp {
+		d.fail("stamp")
+	}
+	if n > uint64(len(d.b)) { // every operation takes at least one byte
+		d.fail("count of operations")
+	}
+	if d.err != nil {
+		return d.err
+	}
+	// Only ticks are shorter than this, and no leader sends many: they grow the
+	// slice as they are read, so a false count costs little.
+	e.Ops = slices.Grow(e.Ops, min(int(n), len(d.b)/minKeyedOp+1))
+	for i := range int(n) {
+		var op Op
+		d.op(&op)
+		if d.err == nil {
+			d.err = op.validate(int(n))
+		}
+		if d.err != nil {
+			return fmt.Errorf("operation %d: %w", i, d.err)
+		}
+		e.Ops = append(e.Ops, op)
+	}
+	if len(d.b) != 0 {
+		return fmt.Errorf("%w: %d bytes after the last operation", ErrCorrupt, len(d.b))
+	}
+	return nil
+}
+
 // decoder reads from b; after the first failure everything reads as zero.
+// whole, of which b is the tail, is what text cuts its strings from.
 type decoder struct {
-	b   []byte
-	err error
+	b     []byte
+	whole string
+	err   error
 }
 
 func (d *decoder) fail(what string) {
@@ -92,13 +114,23 @@ func (d *decoder) uvarint() uint64 {
 	return v
 }
 
-func (d *decoder) text() string {
+// bytes reads a text as a part of the input.
+func (d *decoder) bytes() []byte {
 	n := d.uvarint()
 	if n > MaxTextLen {
 		d.fail("text length")
+		return nil
+	}
+	return d.take(int(n), "text")
+}
+
+func (d *decoder) text() string {
+	n := len(d.bytes())
+	if n == 0 {
 		return ""
 	}
-	return string(d.take(int(n), "text"))
+	end := len(d.whole) - len(d.b)
+	return d.whole[end-n : end]
 }
 
 func (d *decoder) op(op *Op) {

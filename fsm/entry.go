@@ -27,6 +27,8 @@ const (
 	MaxTextLen  = 1024
 	MaxLease    = 255 * time.Second
 	entryFormat = 1
+	// maxStamp, 146 years, leaves room to add a lease without overflow.
+	maxStamp = time.Duration(1 << 62)
 )
 
 var (
@@ -68,6 +70,9 @@ type Entry struct {
 // AppendEntry appends the encoding of e to dst. It refuses an entry that
 // Apply would not understand, and then returns dst as it was.
 func AppendEntry(dst []byte, e *Entry) ([]byte, error) {
+	if e.Stamp < 0 || e.Stamp > maxStamp {
+		return dst, fmt.Errorf("%w: stamp %d ns, must be 0 to %d", ErrCorrupt, e.Stamp, maxStamp)
+	}
 	b := append(dst, entryFormat)
 	b = binary.BigEndian.AppendUint64(b, e.Epoch)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Stamp))

@@ -37,7 +37,8 @@ func (t *Table) Freeze() *Frozen {
 	return f
 }
 
-// Release lets go of the view's memory. The view must not be used after it.
+// Release lets go of the view's memory. Nothing may be read from it after that,
+// and Persist refuses.
 func (f *Frozen) Release() { f.state.shards = nil }
 
 // Grants calls yield for every grant, in no particular order, until it returns
@@ -65,8 +66,12 @@ func (f *Frozen) Epoch() uint64 { return f.state.epoch }
 func (f *Frozen) Index() uint64 { return f.state.applied }
 
 // Persist writes the view as a snapshot: magic and version, header, each grant
-// behind its length, a zero length, and a checksum over all of it.
+// behind its length, a zero length, and a checksum over all of it. It may run
+// beside Apply.
 func (f *Frozen) Persist(w io.Writer) error {
+	if f.state.shards == nil {
+		return errors.New("write snapshot: the view was released before")
+	}
 	sum := crc64.New(crcTable)
 	out := bufio.NewWriterSize(io.MultiWriter(w, sum), 64<<10)
 	buf := append([]byte(snapshotMagic), 0, 0)
@@ -141,6 +146,7 @@ func (t *Table) Restore(r io.Reader) error {
 type summed struct {
 	r   *bufio.Reader
 	sum hash.Hash64
+	buf []byte // the record, valid until the next
 }
 
 func (s *summed) record() ([]byte, error) {
@@ -148,7 +154,9 @@ func (s *summed) record() ([]byte, error) {
 	if _, err := io.ReadFull(s.r, n[:]); err != nil {
 		return nil, err
 	}
-	b := make([]byte, binary.BigEndian.Uint16(n[:]))
+	size := int(binary.BigEndian.Uint16(n[:]))
+	s.buf = slices.Grow(s.buf[:0], size)
+	b := s.buf[:size]
 	if _, err := io.ReadFull(s.r, b); err != nil {
 		return nil, err
 	}
@@ -196,38 +204,56 @@ func (t *Table) load(r io.Reader) error {
 	if binary.BigEndian.Uint64(sum[:]) != in.sum.Sum64() || uint64(t.state.grants) != want {
 		return fmt.Errorf("%w: checksum or count of grants does not match", ErrSnapshotCorrupt)
 	}
-	if _, err := in.r.ReadByte(); err != io.EOF {
+	switch _, err := in.r.ReadByte(); {
+	case err == nil:
 		return fmt.Errorf("%w: more bytes after its end", ErrSnapshotCorrupt)
+	case err != io.EOF:
+		return fmt.Errorf("%w: after its end: %w", ErrSnapshotCorrupt, err)
 	}
 	return nil
 }
 
 func (t *Table) loadHeader(b []byte) (grants uint64, err error) {
-	d := decoder{b: b}
+	d := decoder{b: b, whole: string(b)}
 	s := &t.state
 	s.applied, s.epoch, s.clock, s.lastToken = d.u64(), d.u64(), time.Duration(d.u64()), d.u64()
 	copy(s.clusterID[:], d.take(16, "cluster id"))
 	grants = d.u64()
 	s.leader = Takeover{NodeID: d.text(), ClientAddr: d.text(), AdminAddr: d.text(), TokenFloor: d.u64()}
 	copy(s.leader.ClusterID[:], d.take(16, "cluster id"))
-	if d.err != nil || len(d.b) != 0 || s.clock < 0 {
+	if d.err != nil || len(d.b) != 0 || s.clock < 0 || s.clock > maxStamp {
 		return 0, fmt.Errorf("%w: bad header", ErrSnapshotCorrupt)
 	}
 	return grants, nil
 }
 
 func (t *Table) loadGrant(b []byte) error {
+	s := &t.state
 	d := decoder{b: b}
-	g := &held{Grant: Grant{Key: d.text(), Token: d.u64(), Owner: d.u64(), Lease: time.Duration(d.u8()) * time.Second,
-		Deadline: time.Duration(d.u64()), Label: d.text(), Addr: d.text()}}
-	sh := shardOf(g.Key)
+	g := &held{Grant: Grant{Key: string(d.bytes()), Token: d.u64(), Owner: d.u64(), Lease: time.Duration(d.u8()) * time.Second,
+		Deadline: time.Duration(d.u64())}}
+	label, addr := d.bytes(), d.bytes()
 	switch {
-	case d.err != nil, len(d.b) != 0, g.Key == "", len(g.Key) > MaxKeyLen, g.Lease == 0, g.Token == 0, g.Deadline < 0:
-		return fmt.Errorf("%w: bad grant after %d", ErrSnapshotCorrupt, t.state.grants)
-	case t.state.shards[sh].grants[g.Key] != nil:
+	case d.err != nil, len(d.b) != 0, g.Key == "", len(g.Key) > MaxKeyLen, g.Lease == 0:
+		return fmt.Errorf("%w: bad grant after %d", ErrSnapshotCorrupt, s.grants)
+	case g.Token == 0, g.Token > s.lastToken:
+		return fmt.Errorf("%w: key %q has token %d, the last given was %d", ErrSnapshotCorrupt, g.Key, g.Token, s.lastToken)
+	case g.Deadline < g.Lease, g.Deadline > s.clock+g.Lease:
+		return fmt.Errorf("%w: key %q has a deadline that its lease does not explain", ErrSnapshotCorrupt, g.Key)
+	}
+	sh := shardOf(g.Key)
+	if s.shards[sh].grants[g.Key] != nil {
 		return fmt.Errorf("%w: key %q twice", ErrSnapshotCorrupt, g.Key)
 	}
-	g.Label, g.Addr = t.intern(g.Label), t.intern(g.Addr)
+	g.Label, g.Addr = t.internBytes(label), t.internBytes(addr)
 	t.put(sh, nil, g)
 	return nil
+}
+
+// internBytes is intern without a copy of a text that is known.
+func (t *Table) internBytes(b []byte) string {
+	if have, ok := t.texts[string(b)]; ok {
+		return have
+	}
+	return t.intern(string(b))
 }

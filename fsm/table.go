@@ -5,6 +5,7 @@ package fsm
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 )
@@ -77,6 +78,8 @@ type shard struct {
 // Table is the replicated state. Apply and Restore are called from one
 // goroutine; every other method is safe from any.
 type Table struct {
+	entry Entry // the one being applied; of the goroutine that calls Apply
+
 	mu    sync.RWMutex
 	stuck error // an entry was not understood: nothing after it is applied
 	state state
@@ -124,7 +127,9 @@ func shardOf(key string) uint32 {
 // nothing either and sets Result.Err, for itself and for all that come after
 // it: an entry is never skipped.
 func (t *Table) Apply(index uint64, entry []byte) Result {
-	e, err := DecodeEntry(entry)
+	e := &t.entry
+	err := e.decode(entry)
+	defer e.forget()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.stuck == nil && err != nil {
@@ -181,7 +186,7 @@ func (t *Table) execute(op *Op) Outcome {
 			return Outcome{Code: Held, Token: old.Token, Deadline: old.Deadline}
 		}
 		s.lastToken++
-		g := &held{Grant: Grant{Key: op.Key, Token: s.lastToken, Owner: op.Owner, Lease: op.Lease,
+		g := &held{Grant: Grant{Key: keyText(old, op.Key), Token: s.lastToken, Owner: op.Owner, Lease: op.Lease,
 			Deadline: s.clock + op.Lease, Label: t.intern(op.Label), Addr: t.intern(op.Addr)}}
 		t.put(sh, old, g)
 		return Outcome{Code: Granted, Token: g.Token, Deadline: g.Deadline}
@@ -229,7 +234,6 @@ func (t *Table) put(i uint32, old, g *held) {
 		sh.grants = make(map[string]*held)
 	}
 	if old != nil {
-		g.Key = old.Key // keep one copy of the text
 		t.heap.replace(old, g)
 	} else {
 		t.state.grants++
@@ -256,6 +260,24 @@ func (t *Table) intern(s string) string {
 	if len(t.texts) >= 1<<16 {
 		clear(t.texts)
 	}
+	s = strings.Clone(s)
 	t.texts[s] = s
 	return s
+}
+
+// keyText is the key's own copy of its text: what is in the table must not
+// keep a whole entry in memory.
+func keyText(old *held, key string) string {
+	if old != nil {
+		return old.Key
+	}
+	return strings.Clone(key)
+}
+
+// forget empties the entry and keeps its room for the next, unless it is large.
+func (e *Entry) forget() {
+	if cap(e.Ops) > 4096 {
+		e.Ops = nil
+	}
+	clear(e.Ops)
 }
