@@ -23,6 +23,7 @@ func TestClusterScripts(t *testing.T) {
 			if err != nil {
 				return err
 			}
+			noRaceDelay(env)
 			env.Setenv("BASE", fmt.Sprint(base))
 			env.Setenv("CLIENTS", strings.Join(devAddrs(base, 0), ","))
 			env.Setenv("ADMINS", strings.Join(devAddrs(base, 2), ","))

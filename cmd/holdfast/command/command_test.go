@@ -21,9 +21,14 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                "testdata/script",
 		RequireUniqueNames: true,
+		Setup:              func(env *testscript.Env) error { noRaceDelay(env); return nil },
 		Cmds:               map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
 }
+
+// noRaceDelay spares each program built with the race detector its second of
+// sleep at exit.
+func noRaceDelay(env *testscript.Env) { env.Setenv("GORACE", "atexit_sleep_ms=0") }
 
 // exits runs a command and checks its exit code: exits 64 holdfast lock.
 func exits(ts *testscript.TestScript, neg bool, args []string) {

@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(0)
 	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // of the roles above; a second each
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("os/signal.loop"), goleak.IgnoreTopFunction("os/signal.signal_recv"))
 }
 
