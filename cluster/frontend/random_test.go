@@ -33,12 +33,11 @@ func TestRandomHistories(t *testing.T) {
 // history is one run and what it has seen.
 type history struct {
 	*bench
-	rnd     *rand.Rand
-	seed    uint64
-	owner   uint64
-	peers   []*tracked
-	tokens  map[string]uint64 // latest grant a client was told of, by key
-	highest uint64
+	rnd    *rand.Rand
+	seed   uint64
+	owner  uint64
+	peers  []*tracked
+	tokens map[string]uint64 // latest grant a client was told of, by key
 }
 
 // tracked is a session with its unanswered requests.
