@@ -87,12 +87,6 @@ func (b *logBuffer) has(s string) bool {
 	return strings.Contains(b.buf.String(), s)
 }
 
-func (b *logBuffer) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 // tracker is a Follower that records its calls and checks their order.
 type tracker struct {
 	mu      sync.Mutex
