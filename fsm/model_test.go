@@ -13,16 +13,21 @@ type model struct {
 	clock  time.Duration
 	epoch  uint64
 	last   uint64
+	leader Takeover
+	id     [16]byte // the first one proposed
 	grants map[string]Grant
 }
 
 func (m *model) apply(index uint64, e *Entry) Result {
 	if len(e.Ops) == 1 && e.Ops[0].Kind == KindTakeover {
-		m.epoch = index
-		m.last = max(m.last, e.Ops[0].Takeover.TokenFloor)
+		to := e.Ops[0].Takeover
+		m.epoch, m.leader, m.last = index, *to, max(m.last, to.TokenFloor)
+		if m.id == ([16]byte{}) {
+			m.id = to.ClusterID
+		}
 		return Result{Index: index, Clock: m.clock, Outcomes: []Outcome{{Code: TookOver}}}
 	}
-	if e.Epoch != m.epoch {
+	if e.Epoch == 0 || e.Epoch != m.epoch {
 		return Result{Index: index, Clock: m.clock, Stale: true}
 	}
 	m.clock = max(m.clock, e.Stamp)
@@ -165,6 +170,7 @@ func TestThreeWaysToTheSameState(t *testing.T) {
 			}
 		}
 		compare(t, replayed, m)
+		compare(t, restored, m)
 		if a, b := replayed.Hash(), restored.Hash(); a != b {
 			t.Fatalf("seed %d: hash %x by replay, %x through snapshots", seed, a, b)
 		}
@@ -201,6 +207,9 @@ func compare(t *testing.T, table *Table, m *model) {
 	if table.Len() != len(m.grants) || table.Clock() != m.clock || table.Epoch() != m.epoch || table.LastToken() != m.last {
 		t.Fatalf("table: %d grants, clock %s, epoch %d, token %d; model: %d, %s, %d, %d",
 			table.Len(), table.Clock(), table.Epoch(), table.LastToken(), len(m.grants), m.clock, m.epoch, m.last)
+	}
+	if table.Leader() != m.leader || table.ClusterID() != m.id {
+		t.Fatalf("table: leader %+v of cluster %x; model: %+v of %x", table.Leader(), table.ClusterID(), m.leader, m.id)
 	}
 	earliest := time.Duration(1 << 62)
 	for key, want := range m.grants {

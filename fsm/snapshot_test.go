@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/hashicorp/raft"
 )
 
 // filled returns a table with n grants.
@@ -131,51 +128,5 @@ func TestPersistReportsTheWritersError(t *testing.T) {
 		if err := f.Persist(&failingWriter{n}); !errors.Is(err, errFull) {
 			t.Errorf("after %d bytes: %v", n, err)
 		}
-	}
-}
-
-// memSink is a raft.SnapshotSink in memory.
-type memSink struct {
-	bytes.Buffer
-	closed, cancelled bool
-}
-
-func (s *memSink) ID() string    { return "mem" }
-func (s *memSink) Close() error  { s.closed = true; return nil }
-func (s *memSink) Cancel() error { s.cancelled = true; return nil }
-
-func TestAdapter(t *testing.T) {
-	var fatal error
-	a := &Adapter{Table: NewTable(), Fatal: func(err error) { fatal = err }}
-	takeover := encode(&Entry{Ops: []Op{{Kind: KindTakeover, Takeover: &Takeover{NodeID: "n1"}}}})
-	out := a.ApplyBatch([]*raft.Log{
-		{Index: 1, Type: raft.LogConfiguration, Data: []byte("not ours")},
-		{Index: 2, Type: raft.LogCommand, Data: takeover},
-	})
-	if len(out) != 2 || out[0] != nil || out[1].(Result).Index != 2 || fatal != nil {
-		t.Fatalf("%+v, fatal %v", out, fatal)
-	}
-	snap, err := a.Snapshot()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sink := &memSink{}
-	if err := snap.Persist(sink); err != nil || !sink.closed || sink.cancelled {
-		t.Fatalf("%v %+v", err, sink)
-	}
-	snap.Release()
-	b := &Adapter{Table: NewTable()}
-	if err := b.Restore(io.NopCloser(&sink.Buffer)); err != nil || b.Table.Hash() != a.Table.Hash() {
-		t.Fatalf("restore: %v", err)
-	}
-
-	// An entry of a newer format stops the node, and nothing after it is applied.
-	newer := bytes.Clone(takeover)
-	newer[0] = 2
-	if res := a.Apply(&raft.Log{Index: 3, Data: newer}).(Result); !errors.Is(res.Err, ErrVersion) || !errors.Is(fatal, ErrVersion) {
-		t.Fatalf("result %v, fatal %v", res.Err, fatal)
-	}
-	if res := a.Apply(&raft.Log{Index: 4, Data: takeover}).(Result); !errors.Is(res.Err, ErrVersion) || a.Table.Epoch() != 2 {
-		t.Fatalf("an entry was applied over one that was not understood: %+v", res)
 	}
 }

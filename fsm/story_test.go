@@ -12,10 +12,12 @@ import (
 // TestStories runs the scripts in testdata/stories: each is a history of a
 // table with the outcomes it must have.
 //
-//	takeover [node=n] [floor=n]         a leader takes over; its index is the epoch
+//	takeover [node=n] [floor=n] [id=n]  a leader takes over; its index is the epoch
 //	apply [epoch=n] stamp=d             one entry; the input has one operation a line:
 //	                                    tick | grant K LEASE | release K TOKEN | keep K TOKEN LEASE | expire K TOKEN
 //	state                               the table
+//	leader                              who leads which cluster
+//	restart                             the table is persisted and a new one restored from it
 func TestStories(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		table, index := NewTable(), uint64(0)
@@ -23,15 +25,21 @@ func TestStories(t *testing.T) {
 			switch d.Cmd {
 			case "takeover":
 				index++
-				node, floor := "n1", uint64(0)
+				node, floor, id := "n1", uint64(0), 0
+				d.MaybeScanArgs(t, "id", &id)
 				d.MaybeScanArgs(t, "node", &node)
 				d.MaybeScanArgs(t, "floor", &floor)
-				res := table.Apply(index, encode(&Entry{Ops: []Op{{Kind: KindTakeover, Takeover: &Takeover{NodeID: node, TokenFloor: floor}}}}))
+				res := table.Apply(index, encode(&Entry{Ops: []Op{{Kind: KindTakeover, Takeover: &Takeover{NodeID: node, TokenFloor: floor, ClusterID: [16]byte{byte(id)}}}}}))
 				return fmt.Sprintf("epoch %d, clock %s\n", index, res.Clock)
 			case "apply":
 				index++
 				return applyStory(t, d, table, index)
 			case "state":
+				return tableStory(table)
+			case "leader":
+				return fmt.Sprintf("%s leads cluster %d\n", table.Leader().NodeID, table.ClusterID()[0])
+			case "restart":
+				table = throughSnapshot(t, table)
 				return tableStory(table)
 			}
 			t.Fatalf("%s: unknown command %s", d.Pos, d.Cmd)

@@ -140,7 +140,7 @@ func (t *Table) Apply(index uint64, entry []byte) Result {
 	}
 	t.state.applied = index
 	takeover := len(e.Ops) == 1 && e.Ops[0].Kind == KindTakeover
-	if !takeover && e.Epoch != t.state.epoch {
+	if !takeover && (e.Epoch != t.state.epoch || e.Epoch == 0) { // 0: nobody has led yet
 		return Result{Index: index, Clock: t.state.clock, Stale: true}
 	}
 	if takeover {
