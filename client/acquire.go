@@ -54,20 +54,25 @@ func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption)
 	return nil, c.acquireFailed(k, a, &fate{cause: fmt.Errorf("unexpected reply %q", reply.Op), possible: true})
 }
 
+// errLate: the gate found a grant after the time at which it was of use.
+var errLate = errors.New("the grant arrived too late and is being given back")
+
 // granted is the gate between a grant and the deadline: it decides once. A
 // grant that comes too late, or is as good as over, is given back.
 func (c *Client) granted(k *call, a acquireConfig, reply *wire.Reply, total time.Duration) (*Lock, error) {
+	now := c.cfg.now()
+	// A server whose clock runs fast must not make us believe longer.
+	waited := min(time.Duration(reply.WaitedMS)*time.Millisecond, now-k.sentAt)
 	l := &Lock{
 		c: c, key: k.key, token: reply.Token, owner: k.owner, lease: a.lease, renews: a.renew,
-		end:  k.sentAt + time.Duration(reply.WaitedMS)*time.Millisecond + a.lease,
-		lost: make(chan struct{}),
+		end: k.sentAt + waited + a.lease, lost: make(chan struct{}), pos: -1,
 	}
-	if now := c.cfg.now(); now >= total || now >= l.safeEnd() {
+	if now >= total || now >= l.safeEnd() {
 		c.giveBack(k.key, reply.Token)
-		return nil, c.acquireFailed(k, a, &fate{cause: errors.New("the grant arrived too late and is being given back"), possible: true})
+		return nil, c.acquireFailed(k, a, &fate{cause: errLate, possible: true, settled: true})
 	}
 	if !c.hold(l) {
-		return nil, c.acquireFailed(k, a, &fate{cause: ErrClosed, possible: true})
+		return nil, c.acquireFailed(k, a, &fate{cause: ErrClosed, possible: true, settled: true})
 	}
 	return l, nil
 }
@@ -85,7 +90,9 @@ func (c *Client) acquireFailed(k *call, a acquireConfig, err error) error {
 	}
 	e := &Error{Op: "acquire", Key: k.key, Cause: f.cause}
 	if f.possible {
-		c.reclaim(k.key, k.owner)
+		if !f.settled {
+			c.reclaim(k.key, k.owner)
+		}
 		e.Kind = ErrIndeterminate
 		e.TakenUntil = time.Now().Add(max(k.wait-c.cfg.now(), 0) + time.Second + a.lease)
 		return e

@@ -34,26 +34,26 @@ func (c *Client) drop(l *Lock) {
 
 // background runs f if a slot is free. Clean-ups are best effort: the lease is
 // the guarantee.
-func (c *Client) background(f func(ctx context.Context)) {
+func (c *Client) background(slots chan struct{}, f func(ctx context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return
 	}
 	select {
-	case c.cleanups <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
 		return
 	}
 	c.wg.Go(func() {
-		defer func() { <-c.cleanups }()
+		defer func() { <-slots }()
 		f(c.ctx)
 	})
 }
 
 // giveBack releases a grant that nobody uses.
 func (c *Client) giveBack(key string, token uint64) {
-	c.background(func(ctx context.Context) {
+	c.background(c.givebacks, func(ctx context.Context) {
 		_, err := c.release(ctx, key, token)
 		c.cfg.log.Info("gave back an unused grant", "key", key, "token", token, "err", err)
 	})
@@ -67,11 +67,9 @@ var reclaimDelays = []time.Duration{0, 50 * time.Millisecond, 100 * time.Millise
 // reclaim looks whether an acquire of unknown fate was granted: the key's
 // holder then is its owner number, and that exact token is released.
 func (c *Client) reclaim(key string, owner uint64) {
-	c.background(func(ctx context.Context) {
+	c.background(c.reclaims, func(ctx context.Context) {
 		for _, d := range reclaimDelays {
-			select {
-			case <-time.After(d):
-			case <-ctx.Done():
+			if c.sleep(d); ctx.Err() != nil {
 				return
 			}
 			st, err := c.Query(ctx, key)

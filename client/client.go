@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -44,8 +43,10 @@ type Client struct {
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup // every goroutine of this client
-	cleanups  chan struct{}  // slots for background clean-ups
+	givebacks chan struct{}  // slots for releases of unused grants
+	reclaims  chan struct{}  // slots for looks for unheard-of grants
 	renewals  *renewer
+	timers    sync.Pool // of stopped *time.Timer
 
 	mu         sync.Mutex
 	sessions   []*session            // with the leader, usable
@@ -56,6 +57,7 @@ type Client struct {
 	moreAfter  time.Duration         // no further session is tried for before it
 	changed    chan struct{}         // closed and replaced when sessions were gained, or a search failed
 	lastErr    error                 // why the latest search for the leader failed
+	flaps      int                   // sessions in a row that were of use for less than a second
 	closed     bool
 	held       map[*Lock]struct{}
 }
@@ -72,9 +74,13 @@ func Open(ctx context.Context, endpoints []string, opts ...Option) (*Client, err
 	if len(endpoints) == 0 {
 		return nil, errors.New("client: no endpoints: name at least one node as host:port")
 	}
+	if slices.Contains(endpoints, "") {
+		return nil, errors.New("client: an endpoint is empty: write it as host:port")
+	}
 	c := &Client{
-		cfg: cfg, endpoints: append([]string(nil), endpoints...),
-		cleanups: make(chan struct{}, reclaimWorkers), changed: make(chan struct{}), open: make(map[*session]struct{}), held: make(map[*Lock]struct{}),
+		cfg: cfg, endpoints: slices.Clone(endpoints),
+		givebacks: make(chan struct{}, cleanupSlots), reclaims: make(chan struct{}, cleanupSlots),
+		changed: make(chan struct{}), open: make(map[*session]struct{}), held: make(map[*Lock]struct{}),
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.renewals = newRenewer(c)
@@ -106,7 +112,8 @@ func (c *Client) Close() {
 }
 
 // session returns a session with the leader, waiting for one until the time
-// until or the end of ctx.
+// until or the end of ctx. The error is ErrClosed, that of ctx, or says why no
+// leader was found.
 func (c *Client) session(ctx context.Context, until time.Duration) (*session, error) {
 	var timer *time.Timer
 	for {
@@ -131,9 +138,9 @@ func (c *Client) session(ctx context.Context, until time.Duration) (*session, er
 		left := until - c.cfg.now()
 		if left <= 0 {
 			if last == nil {
-				last = errors.New("no answer yet")
+				last = errExpired
 			}
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, last)
+			return nil, last
 		}
 		if timer == nil {
 			timer = time.NewTimer(left)
@@ -160,13 +167,7 @@ func (c *Client) adopt(s *session, r *wire.ReplyReader) bool {
 		_ = s.conn.Close()
 		return false
 	}
-	var kept []*session
-	for _, old := range c.sessions {
-		if old.addr == s.addr {
-			kept = append(kept, old)
-		}
-	}
-	c.sessions = append(kept, s) // another address: the leader has changed
+	c.sessions = append(c.sessions, s)
 	c.open[s] = struct{}{}
 	s.start(r)
 	c.announce(nil)
@@ -174,9 +175,13 @@ func (c *Client) adopt(s *session, r *wire.ReplyReader) bool {
 	return true
 }
 
-// announce wakes all who wait for a session; c.mu is held.
+// announce wakes all who wait for a session; c.mu is held. Of the error only
+// the text is kept: a dial's timeout would match context.DeadlineExceeded and
+// look like the end of a caller's context.
 func (c *Client) announce(err error) {
-	c.lastErr = err
+	if c.lastErr = nil; err != nil {
+		c.lastErr = errors.New(err.Error())
+	}
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
@@ -191,6 +196,9 @@ func (c *Client) forget(s *session, closed bool) {
 	}
 	if i := slices.Index(c.sessions, s); i >= 0 {
 		c.sessions = slices.Concat(c.sessions[:i], c.sessions[i+1:])
+		if c.flaps++; c.cfg.now()-s.born >= time.Second {
+			c.flaps = 0
+		}
 	}
 }
 
@@ -204,9 +212,9 @@ func (c *Client) moved(s *session, leader string) {
 	c.mu.Unlock()
 }
 
-// watchSessions checks the sessions' liveness once a second.
+// watchSessions checks the sessions' liveness.
 func (c *Client) watchSessions() {
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(checkEvery)
 	defer tick.Stop()
 	for {
 		select {

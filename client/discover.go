@@ -24,8 +24,7 @@ const (
 // them or is closed. At most one runs at a time. While there is no session at
 // all it searches on, with jitter; further sessions are tried for once.
 func (c *Client) connect() {
-	backoff := minBackoff
-	for {
+	for failed := 0; ; {
 		c.mu.Lock()
 		have := len(c.sessions)
 		if c.closed || have >= c.cfg.sessions {
@@ -37,12 +36,15 @@ func (c *Client) connect() {
 		if have > 0 {
 			only = c.sessions[0].addr
 		}
-		hint := c.hint
+		hint, flaps := c.hint, c.flaps
 		c.mu.Unlock()
+		if flaps > 1 { // servers that take sessions only to end them are not dialled in a spin
+			c.sleep(jitter(flaps))
+		}
 
 		s, r, err := c.find(only, hint)
 		if err == nil && c.adopt(s, r) {
-			backoff = minBackoff
+			failed = 0
 			continue
 		}
 		c.mu.Lock()
@@ -55,12 +57,26 @@ func (c *Client) connect() {
 		}
 		c.announce(err)
 		c.mu.Unlock()
-		c.cfg.log.Debug("no leader found", "err", err, "again_in", backoff)
-		select {
-		case <-time.After(backoff/2 + rand.N(backoff)):
-		case <-c.ctx.Done():
-		}
-		backoff = min(2*backoff, maxBackoff)
+		c.cfg.log.Debug("no leader found", "err", err)
+		failed++
+		c.sleep(jitter(failed))
+	}
+}
+
+// jitter is the pause after so many failures in a row, 1 or more: 10 ms,
+// doubling up to 300 ms, give or take a half.
+func jitter(failures int) time.Duration {
+	d := min(minBackoff<<min(failures-1, 5), maxBackoff)
+	return d/2 + rand.N(d)
+}
+
+// sleep returns after d, or when the client is closed.
+func (c *Client) sleep(d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-c.ctx.Done():
 	}
 }
 
@@ -158,7 +174,7 @@ func (c *Client) greet(ctx context.Context, addr string) found {
 			_ = conn.SetDeadline(time.Time{})
 			f.s, f.r = newSession(c, conn, addr), r
 			return f
-		case reply.Op == wire.OpMoved && reply.Owner == ping:
+		case reply.Op == wire.OpMoved:
 			f.hint = string(reply.Text)
 			_ = conn.Close()
 			return f

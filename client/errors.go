@@ -60,9 +60,11 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap lets errors.Is find both the kind and the cause.
+// Unwrap lets errors.Is find the kind and the cause; of an indeterminate
+// outcome the kind alone, because a cause such as the end of a context
+// would by itself mean that nothing was executed.
 func (e *Error) Unwrap() []error {
-	if e.Cause == nil {
+	if e.Cause == nil || e.Kind == ErrIndeterminate { //nolint:errorlint // Kind is never wrapped
 		return []error{e.Kind}
 	}
 	return []error{e.Kind, e.Cause}

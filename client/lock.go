@@ -82,6 +82,7 @@ func (l *Lock) Err() error {
 
 // Context ends when the lock is lost or released; context.Cause tells which.
 func (l *Lock) Context() context.Context {
+	_ = l.Err() // a lock that has run out must not give a live context
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.ctx == nil {
@@ -154,7 +155,8 @@ func (l *Lock) keep(ctx context.Context, total time.Duration) error {
 }
 
 // Release gives the lock back and ends its Context. It tries for 5 s, or until
-// ctx ends.
+// ctx ends; it then goes on in the background, so that a deferred Release frees
+// the key also where ctx has ended before.
 //
 // nil: this call ended the grant. ErrNotHeld: the lock was over already, lost or
 // released. ErrUnavailable: nobody could be told; ErrIndeterminate: somebody may
@@ -171,6 +173,9 @@ func (l *Lock) Release(ctx context.Context) error {
 		return &Error{Op: "release", Key: l.key, Kind: ErrNotHeld, Cause: over}
 	}
 	maybe, err := l.c.release(ctx, l.key, l.token)
+	if err != nil && ctx.Err() != nil {
+		l.c.giveBack(l.key, l.token)
+	}
 	if err != nil && maybe {
 		// Not held, after an earlier try that may have arrived: within the
 		// lease nobody but us could have ended the grant.

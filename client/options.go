@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
@@ -21,11 +22,11 @@ const (
 	DefaultWait  = 30 * time.Second
 	DefaultLease = 15 * time.Second
 
-	transport      = 5 * time.Second // of every operation, beyond its wait
-	defaultDial    = time.Second
-	maxSessions    = 16
-	cancelGrace    = time.Second // for the answer to a cancel
-	reclaimWorkers = 64          // background clean-ups at a time
+	transport    = 5 * time.Second // of every operation, beyond its wait
+	defaultDial  = time.Second
+	maxSessions  = 16
+	cancelGrace  = time.Second // for the answer to a cancel
+	cleanupSlots = 1024        // background clean-ups of each kind at a time
 )
 
 type config struct {
@@ -48,8 +49,8 @@ func WithSessions(n int) Option { return func(c *config) { c.sessions = n } }
 // WithDialTimeout bounds one attempt to connect; the default is 1 s.
 func WithDialTimeout(d time.Duration) Option { return func(c *config) { c.dialTime = d } }
 
-// WithDialer replaces the way connections are made. It is called with a fresh
-// host name each time.
+// WithDialer replaces the way connections are made. It is called with the host
+// name each time, and must return when its context ends: Close waits for it.
 func WithDialer(dial func(ctx context.Context, network, addr string) (net.Conn, error)) Option {
 	return func(c *config) { c.dial = dial }
 }
@@ -68,9 +69,8 @@ func WithLogger(l *slog.Logger) Option { return func(c *config) { c.log = l } }
 func withClock(now func() time.Duration) Option { return func(c *config) { c.now = now } }
 
 func newConfig(opts []Option) (config, error) {
-	host, _ := os.Hostname()
 	c := config{
-		sessions: 2, dialTime: defaultDial, label: fmt.Sprintf("%s/%s/%d", host, filepath.Base(os.Args[0]), os.Getpid()),
+		sessions: 2, dialTime: defaultDial, label: defaultLabel(),
 		log: slog.New(slog.DiscardHandler), now: boot,
 		dial: (&net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 5 * time.Second, Interval: 2 * time.Second, Count: 3}}).DialContext,
 	}
@@ -87,6 +87,19 @@ func newConfig(opts []Option) (config, error) {
 		return c, fmt.Errorf("client: WithLabel(%q): %w", c.label, err)
 	}
 	return c, nil
+}
+
+// defaultLabel is host/program/pid, made to fit whatever the host and the
+// program are called.
+func defaultLabel() string {
+	host, _ := os.Hostname()
+	program := ""
+	if len(os.Args) > 0 {
+		program = filepath.Base(os.Args[0])
+	}
+	pid := fmt.Sprintf("/%d", os.Getpid())
+	name := strings.ReplaceAll(host+"/"+program, "\n", " ")
+	return strings.ToValidUTF8(name[:min(len(name), wire.MaxLabelLen-len(pid))], "") + pid
 }
 
 type acquireConfig struct {

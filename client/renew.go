@@ -122,7 +122,7 @@ func (r *renewer) renew(l *Lock) {
 	l.mu.Lock()
 	total := l.safeEnd()
 	l.mu.Unlock()
-	err := l.keep(r.c.ctx, total)
+	err := l.keep(l.Context(), total) // no longer than the lock itself
 	now := r.c.cfg.now()
 	l.mu.Lock()
 	l.busy = false

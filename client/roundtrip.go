@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
@@ -15,6 +13,7 @@ import (
 type fate struct {
 	cause    error
 	possible bool // it may have been received; otherwise it definitely was not
+	settled  bool // its grant is known, and is being given back
 }
 
 func (f *fate) Error() string { return f.cause.Error() }
@@ -22,8 +21,6 @@ func (f *fate) Unwrap() error { return f.cause }
 
 // errNoAnswer: the time for the answer has passed.
 var errNoAnswer = errors.New("no answer in time")
-
-var timers = sync.Pool{New: func() any { t := time.NewTimer(time.Hour); t.Stop(); return t }}
 
 // roundTrip submits k until it is answered, as long as it is definitely unsent:
 // to another session when one fails, to the leader when a node says Moved, with
@@ -34,8 +31,11 @@ func (c *Client) roundTrip(ctx context.Context, k *call, total time.Duration) (w
 		if err := c.pause(ctx, tries, k.until); err != nil {
 			return wire.Reply{}, &fate{cause: err}
 		}
+		if err := ctx.Err(); err != nil {
+			return wire.Reply{}, &fate{cause: err}
+		}
 		if c.cfg.now() >= k.until {
-			return wire.Reply{}, &fate{cause: fmt.Errorf("%w: %w", ErrUnavailable, errExpired)}
+			return wire.Reply{}, &fate{cause: errExpired}
 		}
 		s, err := c.session(ctx, k.until)
 		if err != nil {
@@ -51,7 +51,7 @@ func (c *Client) roundTrip(ctx context.Context, k *call, total time.Duration) (w
 			return r.reply, err
 		case r.err == nil && r.reply.Op != wire.OpMoved:
 			return r.reply, nil
-		case r.err == nil || r.unsent && !errors.Is(r.err, errExpired):
+		case r.err == nil || r.unsent && !r.final:
 			continue // definitely not executed: once more, elsewhere
 		default:
 			return wire.Reply{}, &fate{cause: r.err, possible: !r.unsent}
@@ -64,9 +64,7 @@ func (c *Client) pause(ctx context.Context, tries int, until time.Duration) erro
 	if tries < 2 {
 		return nil
 	}
-	d := min(minBackoff<<min(tries-2, 5), maxBackoff)
-	d = min(d/2+rand.N(d), max(until-c.cfg.now(), 0))
-	t := time.NewTimer(d)
+	t := time.NewTimer(min(jitter(tries-1), max(until-c.cfg.now(), 0)))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -82,8 +80,11 @@ func (c *Client) pause(ctx context.Context, tries int, until time.Duration) erro
 // time is up, a call that was not sent is withdrawn; what is done about one
 // that may have been is up to giveUp.
 func (c *Client) await(ctx context.Context, k *call, total time.Duration) (result, error) {
-	timer := timers.Get().(*time.Timer)
-	defer timers.Put(timer)
+	timer, _ := c.timers.Get().(*time.Timer)
+	if timer == nil {
+		timer = time.NewTimer(time.Hour)
+	}
+	defer c.timers.Put(timer)
 	defer timer.Stop()
 	timer.Reset(max(k.until-c.cfg.now(), 0))
 	for {
@@ -97,7 +98,7 @@ func (c *Client) await(ctx context.Context, k *call, total time.Duration) (resul
 			return c.giveUp(k, ctx.Err(), true)
 		case <-timer.C:
 			if k.sess.withdraw(k) {
-				return result{}, &fate{cause: fmt.Errorf("%w: %w", ErrUnavailable, errExpired)}
+				return result{}, &fate{cause: errExpired}
 			}
 			if left := total - c.cfg.now(); left > 0 {
 				timer.Reset(left)
@@ -110,18 +111,18 @@ func (c *Client) await(ctx context.Context, k *call, total time.Duration) (resul
 
 // giveUp ends the wait for a call that may have been sent. An acquire must not
 // stay behind: it is cancelled, when there is time for that, and its exact
-// session is closed when that is not answered. Anything else is harmless, so
-// the session only takes no further calls.
+// session is closed when that is not answered. Anything else is harmless; a
+// session that has been silent since it was sent only gets no further calls.
 func (c *Client) giveUp(k *call, cause error, ask bool) (result, error) {
 	s := k.sess
 	if k.op != wire.OpAcquire {
-		if s.abandon(k) {
-			if !ask {
-				s.retire()
-			}
-			return result{}, &fate{cause: cause, possible: true}
+		if !s.abandon(k) {
+			return <-k.res, nil
 		}
-		return <-k.res, nil
+		if !ask {
+			s.retire(k.sentAt)
+		}
+		return result{}, &fate{cause: cause, possible: true}
 	}
 	if ask {
 		s.cancel(k.owner)
@@ -133,8 +134,11 @@ func (c *Client) giveUp(k *call, cause error, ask bool) (result, error) {
 		case <-grace.C:
 		}
 	}
+	if !s.abandon(k) { // answered in time, or the session has failed: it may stay
+		return c.settled(k, <-k.res, cause)
+	}
 	s.close(fmt.Errorf("session with %s closed: acquire of %q: %w", s.addr, k.key, cause))
-	return c.settled(k, <-k.res, cause)
+	return result{}, &fate{cause: cause, possible: true}
 }
 
 // settled classifies what became of an acquire that its caller gave up.
@@ -144,7 +148,7 @@ func (c *Client) settled(k *call, r result, cause error) (result, error) {
 		return result{}, &fate{cause: cause, possible: !r.unsent}
 	case r.reply.Op == wire.OpAcquired:
 		c.giveBack(k.key, r.reply.Token)
-		return result{}, &fate{cause: cause, possible: true}
+		return result{}, &fate{cause: cause, possible: true, settled: true}
 	case r.reply.Op == wire.OpMoved || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded):
 		return result{}, &fate{cause: cause} // definitely not granted
 	default:
@@ -152,12 +156,16 @@ func (c *Client) settled(k *call, r result, cause error) (result, error) {
 	}
 }
 
-// retire keeps a session that answers too late from getting further calls.
-func (s *session) retire() {
+// retire keeps a session that has been silent since then from getting further
+// calls.
+func (s *session) retire(since time.Duration) {
 	s.mu.Lock()
-	s.retired = true
+	silent := s.lastRead < since
+	s.retired = s.retired || silent
 	s.mu.Unlock()
-	s.c.forget(s, false)
+	if silent {
+		s.c.forget(s, false)
+	}
 }
 
 // idempotent repeats a request that is harmless to repeat until it is answered

@@ -14,7 +14,8 @@ import (
 var errExpired = errors.New("not sent in time")
 
 // call is one request. Each time it is submitted to a session exactly one
-// result comes back on res, unless it is withdrawn from the queue first.
+// result comes back on res, unless its caller withdraws it from the queue or
+// abandons it.
 type call struct {
 	op    wire.Op
 	key   string
@@ -26,7 +27,8 @@ type call struct {
 	wait  time.Duration // of an acquire: the time at which its wait ends
 	res   chan result   // buffered, 1
 
-	sess   *session      // guarded by its mu once submitted
+	sess   *session      // guarded by its mu once submitted, as is what follows
+	write  uint64        // number of the session's Write that it is part of
 	sentAt time.Duration // read just before the bytes went
 }
 
@@ -35,6 +37,7 @@ type result struct {
 	reply  wire.Reply
 	err    error // nil: reply is the answer
 	unsent bool  // with err: not one byte was accepted by the connection
+	final  bool  // with unsent: nor will another session do better
 }
 
 // session is one connection: a reader and a writer goroutine that any number
@@ -43,18 +46,20 @@ type session struct {
 	c    *Client
 	conn net.Conn
 	addr string
+	born time.Duration
 
 	mu       sync.Mutex
 	queue    []*call          // not sent: may be withdrawn
 	pending  map[uint64]*call // possibly sent, by owner
-	orphans  map[uint64]*call // given up by their callers: a late grant is given back
 	cancels  []uint64
-	pings    bool // a liveness ping is due
-	retired  bool // takes no further calls
+	writes   uint64 // number of the latest Write
+	writing  bool   // it has not returned
+	pings    bool   // a liveness ping is due
+	retired  bool   // takes no further calls
 	closed   bool
-	cause    error
+	cause    error // of closed
 	lastRead time.Duration
-	pingedAt time.Duration // of the unanswered liveness ping; 0 = none
+	silent   int // checks since the unanswered liveness ping; 0 = none is out
 
 	text []byte // owned by the writer: scratch for keys
 	wake chan struct{}
@@ -63,9 +68,10 @@ type session struct {
 
 func newSession(c *Client, conn net.Conn, addr string) *session {
 	s := &session{
-		c: c, conn: conn, addr: addr, pending: make(map[uint64]*call), orphans: make(map[uint64]*call),
-		lastRead: c.cfg.now(), wake: make(chan struct{}, 1), gone: make(chan struct{}),
+		c: c, conn: conn, addr: addr, born: c.cfg.now(), pending: make(map[uint64]*call),
+		wake: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
+	s.lastRead = s.born
 	return s
 }
 
@@ -120,8 +126,8 @@ func (s *session) cancel(owner uint64) {
 	s.poke()
 }
 
-// abandon makes a call whose caller has gone an orphan: should its grant still
-// arrive it is given back. It reports false when the result is already there.
+// abandon forgets a call that may have been sent; its reply will be ignored.
+// False: its result is there, or on its way.
 func (s *session) abandon(k *call) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +135,6 @@ func (s *session) abandon(k *call) bool {
 		return false
 	}
 	delete(s.pending, k.owner)
-	s.orphans[k.owner] = k
 	return true
 }
 
@@ -148,8 +153,8 @@ func (s *session) writeLoop() {
 		}
 		_ = s.conn.SetWriteDeadline(time.Now().Add(transport))
 		n, err := s.conn.Write(buf)
+		s.wrote(sent, n, err)
 		if err != nil {
-			s.unsend(sent, n, err)
 			s.close(fmt.Errorf("write to %s: %w", s.addr, err))
 			return
 		}
@@ -171,10 +176,11 @@ func (s *session) gather(buf []byte, sent []sentCall) ([]byte, []sentCall) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.c.cfg.now()
+	s.writes++
 	for i, k := range s.queue {
 		s.queue[i] = nil
 		if now >= k.until {
-			k.res <- result{err: errExpired, unsent: true}
+			k.res <- result{err: errExpired, unsent: true, final: true}
 			continue
 		}
 		req := wire.Request{Op: k.op, Owner: k.owner, Token: k.token, Lease: k.lease}
@@ -185,12 +191,12 @@ func (s *session) gather(buf []byte, sent []sentCall) ([]byte, []sentCall) {
 		}
 		next, err := wire.AppendRequest(buf, &req)
 		if err != nil {
-			k.res <- result{err: err, unsent: true}
+			k.res <- result{err: err, unsent: true, final: true}
 			continue
 		}
 		sent = append(sent, sentCall{len(buf), k})
 		buf = next
-		k.sentAt = now
+		k.sentAt, k.write = now, s.writes
 		s.pending[k.owner] = k
 	}
 	s.queue = s.queue[:0]
@@ -202,21 +208,31 @@ func (s *session) gather(buf []byte, sent []sentCall) ([]byte, []sentCall) {
 		s.pings = false
 		buf, _ = wire.AppendRequest(buf, &wire.Request{Op: wire.OpPing, Owner: 0})
 	}
+	s.writing = len(buf) > 0
 	return buf, sent
 }
 
-// unsend bounces the calls of which the connection took not one byte.
-func (s *session) unsend(sent []sentCall, n int, err error) {
+// wrote settles the calls of a Write that failed, or during which the session
+// was closed: those of which the connection took not one byte were definitely
+// not sent, and only the Write itself knows which these are.
+func (s *session) wrote(sent []sentCall, n int, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.writing = false
+	if err == nil && !s.closed {
+		return
+	}
 	for _, c := range sent {
-		if c.off < n {
+		if s.pending[c.k.owner] != c.k {
 			continue
 		}
-		delete(s.orphans, c.k.owner)
-		if s.pending[c.k.owner] == c.k {
+		switch {
+		case err != nil && c.off >= n:
 			delete(s.pending, c.k.owner)
 			c.k.res <- result{err: err, unsent: true}
+		case s.closed:
+			delete(s.pending, c.k.owner)
+			c.k.res <- result{err: s.cause}
 		}
 	}
 }
@@ -240,16 +256,12 @@ func (s *session) deliver(reply *wire.Reply) {
 		reply.Text = nil
 	}
 	s.mu.Lock()
-	s.lastRead, s.pingedAt = s.c.cfg.now(), 0
+	s.lastRead, s.silent = s.c.cfg.now(), 0
 	if reply.Op == wire.OpMoved {
 		s.retired = true
 	}
-	k, orphan := s.pending[reply.Owner], (*call)(nil)
-	if k != nil {
-		delete(s.pending, reply.Owner)
-	} else if orphan = s.orphans[reply.Owner]; orphan != nil {
-		delete(s.orphans, reply.Owner)
-	}
+	k := s.pending[reply.Owner]
+	delete(s.pending, reply.Owner)
 	s.mu.Unlock()
 	if reply.Op == wire.OpMoved {
 		s.c.moved(s, string(reply.Text))
@@ -257,15 +269,13 @@ func (s *session) deliver(reply *wire.Reply) {
 	switch {
 	case k != nil:
 		k.res <- result{reply: *reply}
-	case orphan != nil && reply.Op == wire.OpAcquired:
-		s.c.giveBack(orphan.key, reply.Token)
 	case reply.Op == wire.OpRefused && reply.Owner == 0:
 		s.close(fmt.Errorf("server %s refused the session: %s", s.addr, reply.Text))
 	}
 }
 
 // close ends the session: what was not sent moves on, what may have been is
-// unknown to its callers.
+// unknown to its callers. What is being written right now is left to wrote.
 func (s *session) close(cause error) {
 	s.mu.Lock()
 	if s.closed {
@@ -273,8 +283,15 @@ func (s *session) close(cause error) {
 		return
 	}
 	s.closed, s.retired, s.cause = true, true, cause
-	queue, pending, orphans := s.queue, s.pending, s.orphans
-	s.queue, s.pending, s.orphans = nil, map[uint64]*call{}, map[uint64]*call{}
+	queue := s.queue
+	s.queue = nil
+	var unknown []*call
+	for owner, k := range s.pending {
+		if !s.writing || k.write != s.writes {
+			delete(s.pending, owner)
+			unknown = append(unknown, k)
+		}
+	}
 	close(s.gone)
 	s.mu.Unlock()
 	_ = s.conn.Close()
@@ -282,35 +299,37 @@ func (s *session) close(cause error) {
 	for _, k := range queue {
 		k.res <- result{err: cause, unsent: true}
 	}
-	for _, k := range pending {
+	for _, k := range unknown {
 		k.res <- result{err: cause}
-	}
-	for _, k := range orphans {
-		s.c.reclaim(k.key, k.owner)
 	}
 }
 
-// check closes a session that is done with, sends a liveness ping when an answer is overdue, and closes a session
-// whose peer has gone silent: a half-open connection reports no error.
+// check closes a session that is done with, sends a liveness ping when an
+// answer is overdue, and closes a session whose peer has gone silent: a half-open
+// connection reports no error. Patience is counted in checks, not in time: after
+// this process was frozen the answer may be here and only not read yet.
 func (s *session) check(now time.Duration) {
 	s.mu.Lock()
-	waiting := len(s.pending)+len(s.orphans) > 0
+	waiting := len(s.pending) > 0
 	switch {
 	case s.closed:
 	case !waiting && s.retired && len(s.queue) == 0:
 		defer s.close(fmt.Errorf("session with %s is not needed any more", s.addr))
 	case !waiting:
-		s.pingedAt = 0
-	case s.pingedAt == 0 && now-s.lastRead > pingAfter:
-		s.pingedAt, s.pings = now, true
+		s.silent = 0
+	case s.silent == 0 && now-s.lastRead > pingAfter:
+		s.silent, s.pings = 1, true
 		defer s.poke()
-	case s.pingedAt != 0 && now-s.pingedAt > pingPatience:
+	case s.silent > 0 && s.silent < pingPatience:
+		s.silent++
+	case s.silent > 0:
 		defer s.close(fmt.Errorf("session with %s: no sign of life for %s", s.addr, now-s.lastRead))
 	}
 	s.mu.Unlock()
 }
 
 const (
+	checkEvery   = time.Second
 	pingAfter    = 2 * time.Second
-	pingPatience = 3 * time.Second
+	pingPatience = 3 // checks
 )
