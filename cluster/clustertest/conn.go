@@ -224,7 +224,7 @@ func askOnce(t testing.TB, addr string, req wire.Request) (Reply, error) {
 	if _, err := conn.Write(raw); err != nil {
 		return Reply{}, err
 	}
-	r, err := conn.ReadReply(replyWait)
+	r, err := conn.ReadReply(Patience)
 	if err == nil && r.Op == wire.OpMoved {
 		err = errMoved
 	}
@@ -232,4 +232,22 @@ func askOnce(t testing.TB, addr string, req wire.Request) (Reply, error) {
 		err = fmt.Errorf("the session ended without a reply: %w", err)
 	}
 	return r, err
+}
+
+// Query asks whoever leads who holds a key.
+func (c *Cluster) Query(key string) Reply {
+	c.t.Helper()
+	return c.Ask(wire.Request{Op: wire.OpQuery, Text: []byte(key)})
+}
+
+// Obtain acquires a key at whoever leads and returns its token. It queues anew
+// wherever a change of leader sends it; a grant that it loses sight of that way has
+// to run out first.
+func (c *Cluster) Obtain(key string, lease uint8) uint64 {
+	c.t.Helper()
+	r := c.Ask(wire.Request{Op: wire.OpAcquire, Wait: 60, Lease: lease, Text: []byte(key)})
+	if r.Op != wire.OpAcquired {
+		c.t.Fatalf("acquire of %q: %v %q", key, r, r.Text)
+	}
+	return r.Token
 }

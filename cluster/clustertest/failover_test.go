@@ -148,10 +148,10 @@ func TestFailoversWithinOneLease(t *testing.T) {
 		old := c.WaitLeader()
 		killed := time.Now()
 		old.Kill()
-		leader := c.WaitReady()
+		c.WaitReady()
 		late += time.Since(killed) + tickInterval
 		asked := time.Now()
-		s := leader.Dial().Query("job")
+		s := c.Query("job")
 		rest := time.Duration(s.RemainingMS) * time.Millisecond
 		switch {
 		case s.Token != token:
@@ -166,13 +166,11 @@ func TestFailoversWithinOneLease(t *testing.T) {
 		c.WaitApplied(old)
 	}
 	took := time.Since(sent)
-	waiter := c.WaitLeader().Dial()
-	owner := waiter.Queue("job", 60, 5, 1)
-	r := waiter.Await(Patience)
+	next := c.Obtain("job", 5)
 	ended := time.Now()
 	switch {
-	case r.Op != wire.OpAcquired || r.Owner != owner || r.Token <= token:
-		t.Fatalf("the waiter got %v with token %d", r, r.Token)
+	case next <= token:
+		t.Fatalf("token %d after %d", next, token)
 	case ended.Sub(sent) < lease:
 		t.Fatalf("a lease of %v ended after %v", lease, ended.Sub(sent))
 	case ended.Sub(granted) > lease+late+2*time.Second: // for a loaded machine
@@ -195,17 +193,14 @@ func TestLeaderPaused(t *testing.T) {
 	late := old.Dial()
 
 	old.Pause()
-	leader := c.WaitReady()
+	c.WaitReady()
 	// What reaches the frozen leader now waits in its sockets.
 	late.Send(wire.Request{Op: wire.OpAcquire, Lease: 5, Owner: 7, Text: []byte("free")},
 		wire.Request{Op: wire.OpRelease, Owner: 8, Token: token, Text: []byte("job")})
-	now := leader.Dial()
-	if s := now.Query("job"); s.Token != token || time.Duration(s.RemainingMS)*time.Millisecond < 5*time.Second-time.Since(sent) {
+	if s := c.Query("job"); s.Token != token || time.Duration(s.RemainingMS)*time.Millisecond < 5*time.Second-time.Since(sent) {
 		t.Fatalf("while the old leader is frozen the lock says %+v, want token %d", s, token)
 	}
-	taken := now.Lock("free", 60)
-	next := leader.Dial()
-	nextOwner := next.Queue("job", 60, 5, 1)
+	taken := c.Obtain("free", 60)
 	old.Continue()
 
 	// Its waiter, and what had waited in its sockets, is not executed there: moved,
@@ -219,12 +214,12 @@ func TestLeaderPaused(t *testing.T) {
 		}
 	}
 	c.WaitReady()
-	if s := now.Query("free"); s.Token != taken {
+	if s := c.Query("free"); s.Token != taken {
 		t.Fatalf("the lock taken meanwhile says %+v, want token %d", s, taken)
 	}
-	r := next.Await(Patience)
-	if took := time.Since(sent); r.Op != wire.OpAcquired || r.Owner != nextOwner || took < 5*time.Second {
-		t.Fatalf("the lease of 5 s ended after %v with %v", took, r)
+	next := c.Obtain("job", 5)
+	if took := time.Since(sent); next <= token || took < 5*time.Second {
+		t.Fatalf("the lease of 5 s and token %d ended after %v with token %d", token, took, next)
 	}
 }
 
@@ -283,7 +278,8 @@ func TestNoQuorum(t *testing.T) {
 	for _, n := range c.Others(leader) {
 		n.Start()
 	}
-	if s := c.WaitReady().Dial().Query("job"); s.Token != token {
+	c.WaitReady()
+	if s := c.Query("job"); s.Token != token {
 		t.Fatalf("with a quorum again the lock says %+v, want token %d", s, token)
 	}
 }

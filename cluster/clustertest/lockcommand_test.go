@@ -267,14 +267,14 @@ func TestLockCommandSurvivesElection(t *testing.T) {
 	for range 2 {
 		old := c.WaitLeader()
 		old.Kill()
-		conn := c.WaitReady().Dial()
-		if s := conn.Query("job"); fmt.Sprint(s.Token) != token {
+		c.WaitReady()
+		if s := c.Query("job"); fmt.Sprint(s.Token) != token {
 			t.Fatalf("after the election the lock of token %s says %+v", token, s)
 		}
 		// It is renewed at the new leader.
-		low := conn.Query("job").RemainingMS
+		low := c.Query("job").RemainingMS
 		Eventually(t, func() error {
-			s := conn.Query("job")
+			s := c.Query("job")
 			if s.RemainingMS > low {
 				return nil
 			}
@@ -291,7 +291,7 @@ func TestLockCommandSurvivesElection(t *testing.T) {
 	if code := cmd.Wait(Patience); code != 7 {
 		t.Fatalf("code %d, the command's was 7\n%s", code, cmd.Err)
 	}
-	if s := c.WaitReady().Dial().Query("job"); s.Token != 0 {
+	if s := c.Query("job"); s.Token != 0 {
 		t.Fatalf("after the command the key says %+v", s)
 	}
 }

@@ -17,7 +17,3 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// calm are timings for tests on a loaded machine in which nobody is killed: no
-// election may come in between.
-var calm = []string{"--heartbeat-timeout", "2s", "--election-timeout", "2s", "--leader-lease-timeout", "1s"}

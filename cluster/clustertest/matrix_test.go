@@ -3,6 +3,7 @@ package clustertest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
 )
@@ -72,7 +73,7 @@ func newCell(t *testing.T, leads, forming *Node, state string, lease uint8) *cel
 		for _, w := range x.waiting {
 			_ = w.c.Close()
 		}
-		Eventually(t, func() error {
+		Within(t, 5*time.Second, func() error {
 			if n := x.holder.Query(x.key).Waiters; n > 0 {
 				return fmt.Errorf("%d still wait", n)
 			}
@@ -169,7 +170,7 @@ func TestMatrix(t *testing.T) {
 	three.Nodes[0].Start()
 
 	table := section(t, "11. Request × key state")
-	tested := map[string]bool{}
+	tested, broken := map[string]bool{}, 0
 	for _, row := range table[1:] {
 		for i, state := range states {
 			if table[0][i+1] != state {
@@ -188,13 +189,19 @@ func TestMatrix(t *testing.T) {
 				t.Errorf("%s, %s: the specification says %q, the test checks %q", row[0], state, says, find.says)
 				continue
 			}
-			t.Run(row[0]+"/"+state, func(t *testing.T) {
+			if broken >= 5 {
+				t.Fatal("five cells fail; the rest is not tried")
+			}
+			ok := t.Run(row[0]+"/"+state, func(t *testing.T) {
 				lease := uint8(30)
 				if row[0] == "lease runs out" {
 					lease = 1
 				}
 				find.check(newCell(t, one.Nodes[0], three.Nodes[0], state, lease))
 			})
+			if !ok {
+				broken++
+			}
 		}
 	}
 	for request, cells := range matrix {
