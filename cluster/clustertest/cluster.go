@@ -99,6 +99,19 @@ func (c *Cluster) peers() string {
 	return strings.Join(list, ",")
 }
 
+// For returns the same cluster for a subtest to talk to: what goes wrong is then
+// the subtest's failure. Nodes are started and ended by the cluster itself only.
+func (c *Cluster) For(t testing.TB) *Cluster {
+	view := *c
+	view.t, view.Nodes = t, nil
+	for _, n := range c.Nodes {
+		node := *n
+		node.t, node.c = t, &view
+		view.Nodes = append(view.Nodes, &node)
+	}
+	return &view
+}
+
 // finish ends what still runs, and shows the logs of a test that failed.
 func (c *Cluster) finish() {
 	for _, n := range c.Nodes {

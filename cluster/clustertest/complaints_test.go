@@ -14,7 +14,6 @@ import (
 func TestComplaints(t *testing.T) {
 	t.Parallel()
 	c := Start(t, 1)
-	node := c.Nodes[0]
 	for name, test := range map[string]func(*testing.T, *Cluster, *Node){
 		"a lease does not run while its owner waits (etcd 9921)":             leaseStartsWithGrant,
 		"a retried release ends nobody's newer grant (etcd 22082)":           retriedRelease,
@@ -28,7 +27,8 @@ func TestComplaints(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, c, node)
+			c := c.For(t)
+			test(t, c, c.Nodes[0])
 		})
 	}
 }

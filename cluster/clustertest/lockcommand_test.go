@@ -28,7 +28,7 @@ func lockCommand(t *testing.T, c *Cluster, key, script string, flags ...string) 
 	dir := t.TempDir()
 	args := append([]string{"lock", key}, flags...)
 	args = append(args, "--", "sh", "-c", script)
-	env := []string{"HOLDFAST_ENDPOINTS=" + c.Endpoints(), "DIR=" + dir}
+	env := []string{"HOLDFAST_ENDPOINTS=" + c.Endpoints(), "DIR=" + dir} // the script inherits it
 	return &command{Process: StartProcess(t, env, Binary(t), args...), t: t, dir: dir}
 }
 
@@ -109,6 +109,7 @@ func TestLockCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			c := c.For(t)
 			test(t, c, c.Nodes[0].Dial())
 		})
 	}

@@ -288,13 +288,25 @@ func query(x *cell) {
 }
 
 func leaseRunsOut(x *cell) {
+	inTime := func() {
+		x.Helper()
+		lease := time.Duration(x.lease) * time.Second
+		if took := time.Since(x.sent); took < lease || took > lease+5*time.Second {
+			x.Fatalf("a lease of %v ended after %v", lease, took)
+		}
+	}
 	if len(x.waiting) == 0 {
 		Eventually(x, func() error { return freeOrHeld(x.c.Query(x.key), 0) })
+		inTime()
 		if op := x.holder.Release(x.key, x.token); op != wire.OpNotHeld {
 			x.Fatalf("release of a lease that ran out: %c", op)
 		}
 		return
 	}
+	w := x.waiting[0]
+	x.waiting = x.waiting[1:]
+	x.granted(w.c, w.owner)
+	inTime()
 	x.handedOver()
 	if op := x.holder.Keep(x.key, x.token, 5); op != wire.OpNotHeld {
 		x.Fatalf("keep of a lease that ran out: %c", op)

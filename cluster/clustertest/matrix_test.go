@@ -35,6 +35,7 @@ type cell struct {
 	token   uint64 // of its grant
 	owner   uint64 // of its acquire
 	lease   uint8
+	sent    time.Time // right before that
 	waiting []waiter
 	c       *Conn // the session that sends the request; nothing was sent on it
 }
@@ -60,7 +61,7 @@ func newCell(t *testing.T, leads, forming *Node, state string, lease uint8) *cel
 		return x
 	}
 	x.holder = Dial(t, leads.Client)
-	x.owner = NewOwner()
+	x.owner, x.sent = NewOwner(), time.Now()
 	x.holder.Send(wire.Request{Op: wire.OpAcquire, Lease: lease, Owner: x.owner, Text: []byte(x.key)})
 	x.token = x.holder.Expect(wire.OpAcquired, x.owner).Token
 	t.Cleanup(func() { x.holder.Release(x.key, x.token) })
