@@ -67,7 +67,7 @@ func DefaultConfig() Config {
 		HeartbeatTimeout:   250 * time.Millisecond,
 		ElectionTimeout:    250 * time.Millisecond,
 		LeaderLeaseTimeout: 250 * time.Millisecond,
-		CommitTimeout:      100 * time.Millisecond,
+		CommitTimeout:      200 * time.Millisecond,
 		SnapshotInterval:   10 * time.Second,
 		SnapshotThreshold:  64 << 10,
 		TrailingLogs:       64 << 10,

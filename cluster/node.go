@@ -197,7 +197,8 @@ func (n *Node) startRaft() (*raft.Raft, error) {
 		g.inRaft.Store(true)
 		g.starting.Store(true)
 		defer g.starting.Store(false)
-		out.r, out.err = raft.NewRaft(n.raftConfig(), n.replica, n.stores.logs, n.stores.stable, n.stores.snaps, n.trans)
+		out.r, out.err = raft.NewRaft(n.raftConfig(), n.replica, n.stores.logs, n.stores.stable, n.stores.snaps,
+			newPacedTransport(n.trans, n.cfg.HeartbeatTimeout))
 	}()
 	select {
 	case out := <-res:
