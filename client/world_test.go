@@ -22,12 +22,13 @@ type world struct {
 	start time.Time
 	skew  atomic.Int64  // by how much the clock that counts suspension is ahead
 	reqs  chan received // every request but greetings and liveness pings
+	over  chan struct{} // closed when the test is
 	wrap  func(addr string, c net.Conn) net.Conn
 
 	mu    sync.Mutex
 	nodes map[string]*node
 	log   []received // all that was ever received
-	moved []received // all that a follower redirected
+	moved []received // all acquires that a follower redirected
 	peers []*peer    // all that ever greeted successfully
 	dials map[string]int
 }
@@ -66,13 +67,28 @@ type received struct {
 func inWorld(t *testing.T, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, start: time.Now(), reqs: make(chan received, 100_000), nodes: map[string]*node{}, dials: map[string]int{}}
+		w := &world{t: t, start: time.Now(), reqs: make(chan received, 100_000), over: make(chan struct{}), nodes: map[string]*node{}, dials: map[string]int{}}
 		w.skew.Store(int64(time.Hour))
 		for _, addr := range []string{"a", "b", "c"} {
 			w.nodes[addr] = &node{addr: addr, hint: "a", leads: addr == "a"}
 		}
+		t.Cleanup(func() { close(w.over) })
 		f(t, w)
 	})
+}
+
+// serve has f answer every further request until the test is over.
+func (w *world) serve(f func(r received)) {
+	go func() {
+		for {
+			select {
+			case r := <-w.reqs:
+				f(r)
+			case <-w.over:
+				return
+			}
+		}
+	}()
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) + time.Duration(w.skew.Load()) }
@@ -156,7 +172,9 @@ func (p *peer) serve() {
 			}
 		case !n.leads:
 			p.w.mu.Lock()
-			p.w.moved = append(p.w.moved, received{Request: req, at: p.w.now(), p: p})
+			if req.Op == wire.OpAcquire {
+				p.w.moved = append(p.w.moved, received{Request: req, at: p.w.now(), p: p})
+			}
 			p.w.mu.Unlock()
 			p.write(wire.Reply{Op: wire.OpMoved, Owner: req.Owner, Text: []byte(n.hint)})
 		case req.Op == wire.OpPing && req.Owner == 0:
