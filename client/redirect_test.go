@@ -87,8 +87,8 @@ func TestUselessHints(t *testing.T) {
 				if took := w.now() - began; took != 5*time.Second {
 					t.Errorf("gave up after %s, want 5s", took)
 				}
-				if w.dials["a"] > 50 {
-					t.Errorf("dialled a %d times in 5s", w.dials["a"])
+				if w.dialled("a") > 50 {
+					t.Errorf("dialled a %d times in 5s", w.dialled("a"))
 				}
 				time.AfterFunc(2*time.Second, func() { w.set("b", func(n *node) { n.leads = true }) })
 				began = w.now()
@@ -112,7 +112,7 @@ func TestHopsAreBounded(t *testing.T) {
 		}
 		_, err := w.tryOpen([]string{"a"})
 		wantKinds(t, err, ErrUnavailable)
-		if w.dials["f"] == 0 || w.dials["g"] > 0 {
+		if w.dialled("f") == 0 || w.dialled("g") > 0 {
 			t.Errorf("dials %v, want up to f: five hops", w.dials)
 		}
 	})
@@ -145,8 +145,8 @@ func TestFlappingServer(t *testing.T) {
 		for _, done := range calls {
 			wantKinds(t, (<-done).err, ErrUnavailable)
 		}
-		if w.dials["a"] > 150 {
-			t.Errorf("dialled %d times in 10s", w.dials["a"])
+		if w.dialled("a") > 150 {
+			t.Errorf("dialled %d times in 10s", w.dialled("a"))
 		}
 	})
 }

@@ -95,7 +95,7 @@ func (c *Client) await(ctx context.Context, k *call, total time.Duration) (resul
 			if k.sess.withdraw(k) {
 				return result{}, &fate{cause: ctx.Err()}
 			}
-			return c.giveUp(k, ctx.Err(), true)
+			return c.giveUp(k, ctx.Err(), min(cancelGrace, total-c.cfg.now()))
 		case <-timer.C:
 			if k.sess.withdraw(k) {
 				return result{}, &fate{cause: errExpired}
@@ -104,34 +104,34 @@ func (c *Client) await(ctx context.Context, k *call, total time.Duration) (resul
 				timer.Reset(left)
 				continue
 			}
-			return c.giveUp(k, errNoAnswer, false)
+			return c.giveUp(k, errNoAnswer, 0)
 		}
 	}
 }
 
 // giveUp ends the wait for a call that may have been sent. An acquire must not
-// stay behind: it is cancelled, when there is time for that, and its exact
+// stay behind: it is cancelled, when there is a grace for that, and its exact
 // session is closed when that is not answered. Anything else is harmless; a
 // session that has been silent since it was sent only gets no further calls.
-func (c *Client) giveUp(k *call, cause error, ask bool) (result, error) {
+func (c *Client) giveUp(k *call, cause error, grace time.Duration) (result, error) {
 	s := k.sess
 	if k.op != wire.OpAcquire {
 		if !s.abandon(k) {
 			return <-k.res, nil
 		}
-		if !ask {
+		if grace <= 0 {
 			s.retire(k.sentAt)
 		}
 		return result{}, &fate{cause: cause, possible: true}
 	}
-	if ask {
+	if grace > 0 {
 		s.cancel(k.owner)
-		grace := time.NewTimer(cancelGrace)
-		defer grace.Stop()
+		patience := time.NewTimer(grace)
+		defer patience.Stop()
 		select {
 		case r := <-k.res:
 			return c.settled(k, r, cause)
-		case <-grace.C:
+		case <-patience.C:
 		}
 	}
 	if !s.abandon(k) { // answered in time, or the session has failed: it may stay

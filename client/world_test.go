@@ -245,6 +245,13 @@ func (w *world) seen(op wire.Op) (n int) {
 	return n
 }
 
+// dialled counts the connections to an address.
+func (w *world) dialled(addr string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.dials[addr]
+}
+
 // peer is the i-th session that was ever greeted.
 func (w *world) peer(i int) *peer {
 	w.t.Helper()
