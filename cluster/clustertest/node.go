@@ -159,9 +159,6 @@ func (n *Node) WipeDisk() {
 // Running tells whether the node's process is there and not paused.
 func (n *Node) Running() bool { return n.running && !n.paused }
 
-// Process is the node's current process.
-func (n *Node) Process() *Process { return n.proc }
-
 // Log is all that the node has written, in all its lives.
 func (n *Node) Log() string {
 	if !n.running {
