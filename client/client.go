@@ -77,6 +77,9 @@ func Open(ctx context.Context, endpoints []string, opts ...Option) (*Client, err
 	if slices.Contains(endpoints, "") {
 		return nil, errors.New("client: an endpoint is empty: write it as host:port")
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: "open", Kind: ErrUnavailable, Cause: err}
+	}
 	c := &Client{
 		cfg: cfg, endpoints: slices.Clone(endpoints),
 		givebacks: make(chan struct{}, cleanupSlots), reclaims: make(chan struct{}, cleanupSlots),
