@@ -289,6 +289,25 @@ func TestNothingIsSentAfterTheHorizon(t *testing.T) {
 	})
 }
 
+// Also when the machine slept over the horizon and no timer has noticed yet.
+func TestNothingIsSentAfterASuspension(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.set("a", func(n *node) { n.deaf = true })
+		c := w.open()
+		stuck := w.acquire(t.Context(), c, "stuck", WithWait(100*time.Second))
+		synctest.Wait()
+		late := w.acquire(t.Context(), c, "late", WithWait(2*time.Second))
+		synctest.Wait()
+		w.skew.Add(int64(10 * time.Second))
+		w.set("a", func(n *node) { n.deaf = false })
+		close(w.peer(0).woken)
+		w.expect(wire.OpAcquire).answer(wire.Reply{Op: wire.OpTimeout})
+		wantKinds(t, (<-stuck).err, ErrTimeout)
+		wantKinds(t, (<-late).err, ErrUnavailable)
+		w.quiet(time.Minute)
+	})
+}
+
 // Total deadline, possible send, no answer: exactly that session is closed.
 func TestTotalDeadlineClosesOneSession(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
