@@ -3,25 +3,24 @@ package frontend
 import "time"
 
 const (
-	// maxClockStep is the most the leader's clock moves between two looks at
-	// it. A process that was frozen for longer has its clock set back by the
-	// rest for good: it cannot know which renewals waited in its sockets
-	// meanwhile, and late is safe where early is not.
-	maxClockStep = 2 * time.Second
-	// stallStep is a step after which leases are not taken back until the
-	// sockets have had expiryHold to deliver the renewals that waited in them.
-	// The sequencer looks at its clock at least every TickInterval while
-	// grants exist, so a step this long means that the process did not run.
-	stallStep  = time.Second
-	expiryHold = 250 * time.Millisecond
+	// stallStep is a step between two looks at the clock that means that the
+	// process did not run: while grants exist the sequencer looks every
+	// lookInterval.
+	stallStep    = time.Second
+	lookInterval = stallStep / 2
+	// stallHold is how long the clock stands still after a stall, so that the
+	// renewals that waited in the sockets are read before their leases end.
+	stallHold = 250 * time.Millisecond
 )
 
 // leaderClock is the leader's view of the cluster clock: base plus its own
-// monotonic time since it took over. It never runs faster than real time.
+// monotonic time since it took over, without the times at which it cannot know
+// which renewals waited in its sockets. It never runs faster than real time:
+// late is safe where early is not.
 type leaderClock struct {
 	base time.Duration // cluster time at mono
 	mono time.Duration // the monotonic reading that base belongs to
-	hold time.Duration // no lease is taken back before this monotonic time
+	hold time.Duration // the clock stands still until this monotonic time
 }
 
 // start sets the clock to the cluster time that the Takeover's own Apply
@@ -30,16 +29,23 @@ func (c *leaderClock) start(base, mono time.Duration) {
 	*c = leaderClock{base: base, mono: mono}
 }
 
-// now moves the clock to the monotonic reading mono and returns cluster time.
+// now moves the clock to the monotonic reading mono and returns cluster time. A
+// stall, and stallHold after it, are taken off for good.
 func (c *leaderClock) now(mono time.Duration) time.Duration {
-	step := max(mono-c.mono, 0)
-	c.mono += step
-	if step > stallStep {
-		c.hold = c.mono + expiryHold
+	switch {
+	case mono <= c.mono:
+		return c.base
+	case mono-c.mono > stallStep:
+		c.hold = mono + stallHold
+	case mono > c.hold:
+		c.base += mono - max(c.mono, c.hold)
 	}
-	c.base += min(step, maxClockStep)
+	c.mono = mono
 	return c.base
 }
 
-// held says whether leases must not be taken back just now.
-func (c *leaderClock) held() bool { return c.mono < c.hold }
+// skip passes over a time in which nobody had a lease that it could matter to.
+func (c *leaderClock) skip(mono time.Duration) { c.mono = max(c.mono, mono) }
+
+// at is the monotonic time at which the clock will show t.
+func (c *leaderClock) at(t time.Duration) time.Duration { return max(c.mono, c.hold) + t - c.base }

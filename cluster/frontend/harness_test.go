@@ -27,7 +27,8 @@ type memLog struct {
 	entries []fsm.Entry // every entry proposed, decoded
 	held    []func()
 	hold    bool
-	fail    error // what the next proposals end with, instead of being applied
+	delay   time.Duration // how long an entry is under way
+	fail    error         // what the next proposals end with, instead of being applied
 	hint    string
 	resigns []string
 }
@@ -49,6 +50,14 @@ func (l *memLog) Propose(data []byte, done func(fsm.Result, error)) {
 		l.index++
 		res := l.table.Apply(l.index, data)
 		go done(res, res.Err)
+	}
+	if l.delay > 0 {
+		time.AfterFunc(l.delay, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			run()
+		})
+		return
 	}
 	if l.hold {
 		l.held = append(l.held, run)

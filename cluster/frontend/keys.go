@@ -18,8 +18,9 @@ type waiter struct {
 	waitEnd time.Duration // monotonic: when its wait ends; readAt for wait=0
 
 	next, prev *waiter // the key's queue
-	sameOwner  *waiter // the session's next queued acquire with this owner
-	heapPos    int     // in the wait heap
+	// The session's queued acquires with this owner, the newest first.
+	nextOwner, prevOwner *waiter
+	heapPos              int // in the wait heap
 }
 
 // keyState is what the sequencer knows of a key beyond the table. It exists
@@ -27,7 +28,7 @@ type waiter struct {
 // for every other key the table alone is the truth.
 type keyState struct {
 	key      string
-	inflight int // operations built or proposed and not settled
+	inflight int // operations built or proposed and not settled, but strays
 	// holder predicts the key's holder once all of those are applied: a token,
 	// 0 for free, or granting. The table decides; a wrong prediction costs one
 	// more log entry and nothing else.

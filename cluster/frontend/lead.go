@@ -38,11 +38,11 @@ func (q *sequencer) follow() {
 	for i := range q.recs {
 		q.undo(&q.recs[i], false)
 	}
-	q.ops, q.recs = nil, nil
+	q.ops, q.recs, q.expiring = nil, nil, 0
 	for len(q.waits) > 0 {
 		w := q.waits[0]
 		q.dequeue(w)
-		w.waitEnd = q.mono + hintPatience
+		w.waitEnd = q.mono + min(hintPatience, q.cfg.CloseGrace/2) // its session may be closing
 		q.sitting = append(q.sitting, w)
 	}
 	q.slog.Info("no longer serving clients", "epoch", q.epoch, "moved_waiters", len(q.sitting))

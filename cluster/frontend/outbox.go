@@ -23,11 +23,12 @@ type grantMark struct {
 
 // output is a run of encoded replies.
 type output struct {
-	buf   []byte
-	marks []grantMark
+	buf     []byte
+	marks   []grantMark
+	answers int // replies in it that answer a request
 }
 
-func (o *output) reset() { o.buf, o.marks = o.buf[:0], o.marks[:0] }
+func (o *output) reset() { o.buf, o.marks, o.answers = o.buf[:0], o.marks[:0], 0 }
 
 // unsent returns the grants whose frame starts at or after offset n.
 func (o *output) unsent(n int) []grantRef {
@@ -40,8 +41,13 @@ func (o *output) unsent(n int) []grantRef {
 	return refs
 }
 
-// keepBuf is the largest buffer a session keeps while it has nothing to say.
-const keepBuf = 16 << 10
+const (
+	// keepBuf is the largest buffer a session keeps while it has nothing to say.
+	keepBuf = 16 << 10
+	// writeChunk is how much one write, with one write timeout, hands to the
+	// socket: a client that reads, if slowly, makes progress.
+	writeChunk = 64 << 10
+)
 
 // outbox is the bounded output of one session. Any goroutine may put a reply
 // into it; a writer goroutine exists only while there is something to write, so
@@ -50,6 +56,8 @@ type outbox struct {
 	conn    net.Conn
 	limit   int
 	timeout time.Duration
+	left    func(n int) // told how many answers have left for the socket
+	fail    func()      // ends the session
 
 	mu      sync.Mutex
 	idle    sync.Cond  // signalled when the writer stops
@@ -60,8 +68,8 @@ type outbox struct {
 	lost    []grantRef // grants whose frame was never handed to the socket
 }
 
-func newOutbox(conn net.Conn, limit int, timeout time.Duration) *outbox {
-	o := &outbox{conn: conn, limit: limit, timeout: timeout}
+func newOutbox(conn net.Conn, limit int, timeout time.Duration, left func(int), fail func()) *outbox {
+	o := &outbox{conn: conn, limit: limit, timeout: timeout, left: left, fail: fail}
 	o.idle.L = &o.mu
 	return o
 }
@@ -75,11 +83,17 @@ func (o *outbox) put(r *wire.Reply, grant grantRef) bool {
 		return false
 	}
 	off := len(o.pending.buf)
+	if r.Op == wire.OpMoved && off >= o.limit/2 {
+		r.Text = nil // the address has been said; what counts is that all are answered
+	}
 	buf, err := wire.AppendReply(o.pending.buf, r)
 	if err != nil {
 		return false // a reply we cannot encode is a bug; the session closes
 	}
 	o.pending.buf = buf
+	if r.Op != wire.OpHelloOK { // which takes no room
+		o.pending.answers++
+	}
 	if r.Op == wire.OpAcquired {
 		o.pending.marks = append(o.pending.marks, grantMark{off, grant})
 	}
@@ -108,13 +122,15 @@ func (o *outbox) write() {
 		out := o.pending
 		o.pending = o.spare
 		o.mu.Unlock()
-		_ = o.conn.SetWriteDeadline(time.Now().Add(o.timeout))
-		n, err := o.conn.Write(out.buf)
+		n, err := o.send(out.buf)
+		if err != nil {
+			o.fail()
+		}
+		o.left(out.answers)
 		o.mu.Lock()
 		if err != nil {
 			o.closed = true
 			o.lost = append(o.lost, out.unsent(n)...)
-			_ = o.conn.Close() // wakes the reader, which ends the session
 		}
 		out.reset()
 		if cap(out.buf) > keepBuf {
@@ -124,6 +140,26 @@ func (o *outbox) write() {
 	}
 	o.writing = false
 	o.idle.Broadcast()
+}
+
+// send hands b to the socket and says how much of it went.
+func (o *outbox) send(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		m := 0
+		_ = o.conn.SetWriteDeadline(time.Now().Add(o.timeout))
+		m, err = o.conn.Write(b[n:min(n+writeChunk, len(b))])
+		n += m
+	}
+	return n, err
+}
+
+// cut closes a connection without saying goodbye. A TLS connection would wait
+// for a client that does not read, and so would everybody who ends a session.
+func cut(conn net.Conn) {
+	if c, ok := conn.(interface{ NetConn() net.Conn }); ok {
+		conn = c.NetConn()
+	}
+	_ = conn.Close()
 }
 
 // drain waits until everything put so far is written or the socket failed.
@@ -140,7 +176,7 @@ func (o *outbox) drain() {
 // shut closes the connection and returns the grants whose Acquired frame was
 // never handed to the socket. After it put accepts nothing.
 func (o *outbox) shut() []grantRef {
-	_ = o.conn.Close()
+	cut(o.conn)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true

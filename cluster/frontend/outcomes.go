@@ -56,7 +56,7 @@ func (q *sequencer) executed(e *entry, outcomes []fsm.Outcome, current bool) {
 	}
 	for i := range e.recs {
 		r := &e.recs[i]
-		if current && r.key != nil {
+		if current && r.key != nil && !r.stray {
 			r.key.inflight--
 		}
 		switch r.kind {
@@ -75,9 +75,18 @@ func (q *sequencer) executed(e *entry, outcomes []fsm.Outcome, current bool) {
 	if !current {
 		return
 	}
+	q.restAll(e)
+}
+
+// restAll lets the keys of a settled entry rest. Strays name theirs only: the
+// state may have been dropped or made anew meanwhile, and a token that was
+// guessed right has made the prediction wrong.
+func (q *sequencer) restAll(e *entry) {
 	for i := range e.recs {
-		if k := e.recs[i].key; k != nil && q.keys[k.key] == k {
-			q.rest(k)
+		if r := &e.recs[i]; r.key != nil {
+			if k := q.keys[r.key.key]; k != nil {
+				q.rest(k)
+			}
 		}
 	}
 }
@@ -106,7 +115,7 @@ func (q *sequencer) granted(e *entry, r *record, o fsm.Outcome, current bool) {
 	// back where it was: no one behind it has been served meanwhile.
 	switch {
 	case w.sess.closed:
-		w.sess.giveRoom()
+		w.sess.giveRoom(1)
 	case w.waitEnd <= q.mono:
 		q.answer(w, wire.OpTimeout)
 	case !current:
@@ -139,7 +148,7 @@ func (q *sequencer) notExecuted(e *entry, current bool) {
 	for i := range e.recs {
 		r := &e.recs[i]
 		q.undo(r, current)
-		if current && r.key != nil {
+		if current && r.key != nil && !r.stray {
 			r.key.inflight--
 		}
 	}
@@ -147,11 +156,7 @@ func (q *sequencer) notExecuted(e *entry, current bool) {
 		return
 	}
 	q.retryAt = q.mono + retryPause
-	for i := range e.recs {
-		if k := e.recs[i].key; k != nil && q.keys[k.key] == k {
-			q.rest(k)
-		}
-	}
+	q.restAll(e)
 }
 
 // undo answers Moved to what one record of an unexecuted operation was for.
@@ -174,7 +179,7 @@ func (q *sequencer) unknown(r *record) {
 	}
 	if s != nil {
 		q.stats.unknown.Add(1)
-		s.giveRoom()
+		s.giveRoom(1)
 		s.abort()
 	}
 }

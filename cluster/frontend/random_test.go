@@ -190,6 +190,10 @@ func (h *history) noKeyFreeAndWaitedFor() {
 				h.t.Errorf("seed %d: %s has a state without a reason: %+v", h.seed, k.key, k)
 			}
 		}
+		q.finish()
+		if wake, ok := q.nextWake(); ok && wake <= q.mono {
+			h.t.Errorf("seed %d: it would spin: wakes at %s, now %s", h.seed, wake, q.mono)
+		}
 		if q.flying < 0 || q.grants < 0 {
 			h.t.Errorf("seed %d: %d entries and %d grants in flight", h.seed, q.flying, q.grants)
 		}

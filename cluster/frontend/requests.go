@@ -32,7 +32,7 @@ func (q *sequencer) decide(s *session, r *request) {
 		// Only the log may say that a token is or is not held: a leader that
 		// has been deposed without knowing it would be wrong about both.
 		q.add(fsm.Op{Kind: fsm.KindKeep, Key: r.key, Token: r.token, Lease: time.Duration(r.lease) * time.Second},
-			record{key: q.state(r.key), sess: s, owner: r.owner})
+			q.aim(r.key, r.token, s, r.owner))
 	case wire.OpQuery:
 		q.query(s, r)
 	case wire.OpPing:
@@ -78,13 +78,14 @@ func (q *sequencer) acquire(s *session, r *request) {
 // grant that follows it. Without a session it is our own: a grant that its
 // client never heard of.
 func (q *sequencer) release(key string, token uint64, s *session, owner uint64) {
-	k := q.state(key)
-	q.add(fsm.Op{Kind: fsm.KindRelease, Key: key, Token: token}, record{key: k, sess: s, owner: owner})
-	if k.holder == token {
-		k.holder = 0
-		if k.n > 0 {
-			q.grantHead(k, true)
-		}
+	r := q.aim(key, token, s, owner)
+	q.add(fsm.Op{Kind: fsm.KindRelease, Key: key, Token: token}, r)
+	if r.stray {
+		return
+	}
+	r.key.holder = 0
+	if r.key.n > 0 {
+		q.grantHead(r.key, true)
 	}
 }
 
@@ -131,11 +132,8 @@ func (q *sequencer) moved(s *session, owner uint64) {
 // reply hands one reply to a session's outbox. False means that the client
 // will not see it: the session has ended, or does not read and now ends.
 func (q *sequencer) reply(s *session, r *wire.Reply, grant grantRef) bool {
-	s.giveRoom()
-	if s.closed {
-		return false
-	}
-	if !s.out.put(r, grant) {
+	if s.closed || !s.out.put(r, grant) {
+		s.giveRoom(1)
 		s.abort()
 		return false
 	}

@@ -1,12 +1,10 @@
 package frontend
 
 import (
-	"container/heap"
 	"log/slog"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/fsm"
-	"github.com/holdfast-lock/holdfast/wire"
 )
 
 // sequencer owns all state that only a leader has: queues, timers, what is
@@ -29,20 +27,22 @@ type sequencer struct {
 	stamped time.Duration // monotonic time of the latest stamp
 	retryAt time.Duration // monotonic; nothing that we begin ourselves before it
 
-	keys    map[string]*keyState
-	waits   waitHeap
-	ops     []fsm.Op // built, not yet proposed
-	recs    []record // what each of ops is for
-	flying  int      // entries of this epoch proposed and not settled
-	grants  int      // grants built or proposed and not settled, this epoch
-	sitting []*waiter
-	dirty   []*session
+	keys     map[string]*keyState
+	waits    waitHeap
+	ops      []fsm.Op // built, not yet proposed
+	recs     []record // what each of ops is for
+	expiring int      // expiries among ops
+	flying   int      // entries of this epoch proposed and not settled
+	grants   int      // grants built or proposed and not settled, this epoch
+	sitting  []*waiter
+	dirty    []*session
 }
 
 // record says what one operation of an entry is for.
 type record struct {
 	kind   fsm.Kind
 	joined bool      // belongs in the same entry as the operation before it
+	stray  bool      // a release or keep of a token that should not be the key's
 	key    *keyState // nil for a tick
 	wait   *waiter   // of a grant
 	sess   *session  // of a release or keep that a client asked for
@@ -66,9 +66,13 @@ func newSequencer(cfg Config, table *fsm.Table, log Log, stats *counters, settle
 // look reads the clocks once for all that is decided until the next look.
 func (q *sequencer) look(mono time.Duration) {
 	q.mono = mono
-	if q.leading {
-		q.clock.now(mono)
+	if !q.leading {
+		return
 	}
+	if q.flying == 0 && q.table.Len() == 0 {
+		q.clock.skip(mono)
+	}
+	q.clock.now(mono)
 }
 
 // finish proposes what can be proposed and lets the sessions write.
@@ -115,12 +119,11 @@ func (q *sequencer) nextWake() (time.Duration, bool) {
 		if q.flying == 0 {
 			earlier(max(q.stamped+q.cfg.TickInterval, q.retryAt))
 		}
+		earlier(q.mono + lookInterval)
 		// A deadline that has passed is either being seen to, and then the
-		// settling of that entry wakes us, or held back until a known time.
-		if in := deadline - q.clock.base; in > 0 {
-			earlier(q.mono + in)
-		} else if until := max(q.clock.hold, q.retryAt); until > q.mono {
-			earlier(until)
+		// settling of that entry wakes us, or put off until a known time.
+		if at := max(q.clock.at(deadline), q.retryAt); at > q.mono {
+			earlier(at)
 		}
 	}
 	return wake, ok
@@ -131,6 +134,11 @@ func (q *sequencer) propose() {
 	n := min(len(q.ops), q.cfg.MaxBatchOps)
 	for n < len(q.ops) && q.recs[n].joined {
 		n++
+	}
+	for i := range q.recs[:n] {
+		if q.recs[i].kind == fsm.KindExpire {
+			q.expiring--
+		}
 	}
 	e := &entry{epoch: q.epoch, sealed: q.mono, recs: append([]record(nil), q.recs[:n]...)}
 	data, err := fsm.AppendEntry(nil, &fsm.Entry{Epoch: q.epoch, Stamp: q.clock.base, Ops: q.ops[:n]})
@@ -162,8 +170,11 @@ func shift[T any](s []T, n int) []T {
 // add appends one operation to what will be proposed.
 func (q *sequencer) add(op fsm.Op, r record) {
 	r.kind = op.Kind
-	if r.key != nil {
+	if r.key != nil && !r.stray {
 		r.key.inflight++
+	}
+	if op.Kind == fsm.KindExpire {
+		q.expiring++
 	}
 	q.ops = append(q.ops, op)
 	q.recs = append(q.recs, r)
@@ -187,41 +198,6 @@ func (q *sequencer) grantHead(k *keyState, joined bool) {
 	q.grant(w, joined)
 }
 
-// enqueue puts w at the tail of its key's queue, or back at its head.
-func (q *sequencer) enqueue(w *waiter, front bool) {
-	if front {
-		w.key.pushFront(w)
-	} else {
-		w.key.pushBack(w)
-	}
-	w.queued = true
-	heap.Push(&q.waits, w)
-	if w.sess.waiters == nil {
-		w.sess.waiters = make(map[uint64]*waiter)
-	}
-	w.sameOwner = w.sess.waiters[w.owner]
-	w.sess.waiters[w.owner] = w
-}
-
-// dequeue takes w out of its key's queue, the wait heap and its session.
-func (q *sequencer) dequeue(w *waiter) {
-	w.key.unlink(w)
-	w.queued = false
-	heap.Remove(&q.waits, w.heapPos)
-	first := w.sess.waiters[w.owner]
-	if first != w {
-		for first.sameOwner != w {
-			first = first.sameOwner
-		}
-		first.sameOwner = w.sameOwner
-	} else if w.sameOwner != nil {
-		w.sess.waiters[w.owner] = w.sameOwner
-	} else {
-		delete(w.sess.waiters, w.owner)
-	}
-	w.sameOwner = nil
-}
-
 // state returns the key's state, making it from the table where there is none.
 func (q *sequencer) state(key string) *keyState {
 	k := q.keys[key]
@@ -235,11 +211,22 @@ func (q *sequencer) state(key string) *keyState {
 	return k
 }
 
-// held looks the key up in the table. While leases are held back after a
-// stall, a lease that has run out still counts: its renewal may be on its way.
+// aim says what a release or keep of one exact grant is for. One that the
+// prediction has no such grant for is a stray: it should change nothing, and
+// does not count as the key being busy, or anybody could put off its expiry.
+func (q *sequencer) aim(key string, token uint64, s *session, owner uint64) record {
+	k := q.state(key)
+	r := record{key: k, sess: s, owner: owner, stray: token != k.holder || token == 0 || token == granting}
+	if k.inflight == 0 && k.n == 0 && r.stray {
+		delete(q.keys, key)
+	}
+	return r
+}
+
+// held looks the key up in the table. A lease that has run out does not count.
 func (q *sequencer) held(key string) (fsm.Grant, bool) {
 	g, ok := q.table.Lookup(key)
-	return g, ok && (g.Deadline > q.clock.base || q.clock.held())
+	return g, ok && g.Deadline > q.clock.base
 }
 
 // rest drops the state of a key that the table alone can speak for, and sees
@@ -258,50 +245,4 @@ func (q *sequencer) rest(k *keyState) {
 	case k.holder == 0:
 		q.grantHead(k, false)
 	}
-}
-
-// endWaits answers the acquires whose wait is over.
-func (q *sequencer) endWaits() {
-	for len(q.waits) > 0 && q.waits[0].waitEnd <= q.mono {
-		w := q.waits[0]
-		q.dequeue(w)
-		q.answer(w, wire.OpTimeout)
-		q.rest(w.key)
-	}
-}
-
-// expire proposes the end of the leases that have run out, each with the grant
-// that follows it. Keys with something on their way are seen to when that has
-// settled: it may be the renewal.
-func (q *sequencer) expire() {
-	if q.clock.held() || q.mono < q.retryAt {
-		return
-	}
-	if deadline, some := q.table.NextDeadline(); !some || deadline > q.clock.base {
-		return
-	}
-	room := q.cfg.MaxBatchOps*q.cfg.MaxEntriesInflight - len(q.ops)
-	if room <= 0 {
-		return
-	}
-	for _, d := range q.table.Due(q.clock.base, room, func(key string) bool {
-		k := q.keys[key]
-		return k != nil && k.inflight > 0
-	}) {
-		k := q.state(d.Key)
-		q.add(fsm.Op{Kind: fsm.KindExpire, Key: d.Key, Token: d.Token}, record{key: k})
-		k.holder = 0
-		if k.n > 0 {
-			q.grantHead(k, true)
-		}
-	}
-}
-
-// tick stamps the clock into the log when nothing else has for a while, so
-// that the next leader's clock starts close behind ours.
-func (q *sequencer) tick() {
-	if len(q.ops) > 0 || q.flying > 0 || q.mono < max(q.stamped+q.cfg.TickInterval, q.retryAt) || q.table.Len() == 0 {
-		return
-	}
-	q.add(fsm.Op{Kind: fsm.KindTick}, record{})
 }

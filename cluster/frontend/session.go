@@ -42,13 +42,14 @@ type session struct {
 	read  *wire.RequestReader
 	label atomic.Pointer[string] // from the hello
 
-	// Requests read and not yet answered; the reader waits for room.
+	// Requests read whose answer has not left; the reader waits for room.
 	flow     sync.Mutex
 	room     sync.Cond
 	inflight int
 	gone     bool // the session is ending: nobody waits for room
 
 	movedAt   atomic.Int64 // unix nanoseconds of the first Moved; 0 = none
+	in        *inbound     // owned by the reader: requests to hand on; nil if none
 	greeted   bool         // owned by the reader: a whole frame has come
 	frameFrom time.Time    // owned by the reader: when the unfinished frame began
 
@@ -60,7 +61,7 @@ type session struct {
 
 func newSession(srv *Server, conn net.Conn) *session {
 	s := &session{srv: srv, conn: conn, addr: conn.RemoteAddr().String()}
-	s.out = newOutbox(conn, srv.cfg.WriteBufferBytes, srv.cfg.WriteTimeout)
+	s.out = newOutbox(conn, srv.cfg.WriteBufferBytes, srv.cfg.WriteTimeout, s.giveRoom, s.abort)
 	s.read = wire.NewRequestReader(sessionReader{s})
 	s.room.L = &s.flow
 	empty := ""
@@ -86,15 +87,9 @@ func (s *session) run() {
 // session should close politely, and an error when the connection is of no use.
 func (s *session) readLoop() error {
 	for {
-		in := s.srv.inbounds.Get().(*inbound)
-		in.sess, in.reqs = s, in.reqs[:0]
-		err := s.readSome(in)
-		if len(in.reqs) > 0 {
-			if !s.srv.deliver(in) {
-				return io.ErrClosedPipe
-			}
-		} else {
-			s.srv.inbounds.Put(in)
+		err := s.readSome()
+		if !s.handOn() {
+			return io.ErrClosedPipe
 		}
 		if err != nil {
 			var refusal *wire.Refusal
@@ -107,48 +102,46 @@ func (s *session) readLoop() error {
 	}
 }
 
-// readSome fills in with one request, waiting for it, and with those that have
-// already arrived behind it.
-func (s *session) readSome(in *inbound) error {
-	for len(in.reqs) == 0 || (s.read.Buffered() && len(in.reqs) < readChunk) {
+// handOn delivers the requests read so far; false means that the server stops.
+func (s *session) handOn() bool {
+	in := s.in
+	s.in = nil
+	return in == nil || s.srv.deliver(in)
+}
+
+// readSome reads one request, waiting for it, and those that have already
+// arrived behind it. A session that waits holds no room for requests.
+func (s *session) readSome() error {
+	for s.in == nil || (s.read.Buffered() && len(s.in.reqs) < readChunk) {
 		var req wire.Request
 		err := s.read.Read(&req)
 		s.frameFrom = time.Time{}
 		var refusal *wire.Refusal
 		switch {
 		case errors.As(err, &refusal):
-			s.refuse(refusal)
-			if refusal.Fatal {
-				return refusal
-			}
 			s.greeted = true
-			if len(in.reqs) == 0 && !s.read.Buffered() {
-				s.out.flush()
+			if err := s.refuse(refusal); err != nil {
+				return err
 			}
 			continue
 		case err != nil:
 			return err
 		}
 		if req.Op == wire.OpHello {
-			if refusal := s.hello(&req); refusal != nil {
-				return refusal
-			}
-			if len(in.reqs) == 0 && !s.read.Buffered() {
-				s.out.flush()
+			if err := s.hello(&req); err != nil {
+				return err
 			}
 			continue
 		}
 		s.greeted = true
-		if req.Op != wire.OpCancel && !s.takeRoom(len(in.reqs) == 0) {
-			// No room: what is here goes on first, or its answers never come.
-			if len(in.reqs) > 0 && !s.srv.deliverPart(in) {
-				return io.ErrClosedPipe
-			}
-			if !s.takeRoom(true) {
-				return net.ErrClosed
-			}
+		if req.Op != wire.OpCancel && !s.needRoom() {
+			return net.ErrClosed
 		}
-		in.reqs = append(in.reqs, request{
+		if s.in == nil {
+			s.in = s.srv.inbounds.Get().(*inbound)
+			s.in.sess, s.in.reqs = s, s.in.reqs[:0]
+		}
+		s.in.reqs = append(s.in.reqs, request{
 			op: req.Op, wait: req.Wait, lease: req.Lease, owner: req.Owner, token: req.Token,
 			key: string(req.Text), readAt: s.srv.mono(),
 		})
@@ -157,24 +150,49 @@ func (s *session) readSome(in *inbound) error {
 }
 
 // hello answers the optional first frame and keeps the label operators see.
-func (s *session) hello(req *wire.Request) *wire.Refusal {
+func (s *session) hello(req *wire.Request) error {
 	if s.greeted {
-		r := &wire.Refusal{Code: wire.CodeLateHello, Owner: req.Owner, Reason: "hello must be the first frame of a session", Fatal: true}
-		s.refuse(r)
-		return r
+		return s.refuse(&wire.Refusal{Code: wire.CodeLateHello, Owner: req.Owner, Reason: "hello must be the first frame of a session", Fatal: true})
 	}
 	s.greeted = true
 	label := string(req.Text)
 	s.label.Store(&label)
 	s.out.put(&wire.Reply{Op: wire.OpHelloOK, Version: wire.Version, Owner: req.Owner}, grantRef{})
+	s.flushIfIdle()
 	return nil
 }
 
-func (s *session) refuse(r *wire.Refusal) {
+// refuse answers bad input, and returns r where the session ends with it.
+func (s *session) refuse(r *wire.Refusal) error {
 	s.srv.stats.refused.Add(1)
-	if !s.out.put(&wire.Reply{Op: wire.OpRefused, Code: r.Code, Owner: r.Owner, Text: []byte(r.Reason)}, grantRef{}) {
-		s.abort() // it sends rubbish and does not read what is said of it
+	if !s.needRoom() || !s.out.put(&wire.Reply{Op: wire.OpRefused, Code: r.Code, Owner: r.Owner, Text: []byte(r.Reason)}, grantRef{}) {
+		return net.ErrClosed
 	}
+	if r.Fatal {
+		return r
+	}
+	s.flushIfIdle()
+	return nil
+}
+
+// flushIfIdle writes the reader's own replies before it waits for input.
+func (s *session) flushIfIdle() {
+	if s.in == nil && !s.read.Buffered() {
+		s.out.flush()
+	}
+}
+
+// needRoom waits for room for one more unanswered request; false means that the
+// session ends. What has been read goes on first, or its answers never come.
+func (s *session) needRoom() bool {
+	if s.takeRoom(false) {
+		return true
+	}
+	if !s.handOn() {
+		return false
+	}
+	s.out.flush()
+	return s.takeRoom(true)
 }
 
 // takeRoom counts one more unanswered request. Without wait it reports false
@@ -196,10 +214,10 @@ func (s *session) takeRoom(wait bool) bool {
 	return true
 }
 
-// giveRoom counts one request answered.
-func (s *session) giveRoom() {
+// giveRoom counts n requests whose answer has left or never will.
+func (s *session) giveRoom(n int) {
 	s.flow.Lock()
-	s.inflight--
+	s.inflight -= n
 	s.room.Signal()
 	s.flow.Unlock()
 }
@@ -211,7 +229,7 @@ func (s *session) abort() {
 	s.gone = true
 	s.room.Broadcast()
 	s.flow.Unlock()
-	_ = s.conn.Close()
+	cut(s.conn)
 }
 
 // move starts the grace after which a session that was told Moved is closed.
