@@ -50,6 +50,27 @@ func TestCancel(t *testing.T) {
 			w.quiet(time.Minute)
 		})
 	})
+	t.Run("acquired, then closed", func(t *testing.T) {
+		for _, answered := range []bool{true, false} {
+			inWorld(t, func(t *testing.T, w *world) {
+				c, a, _, done := start(t, w)
+				a.grant(8)
+				<-done
+				began, closed := w.now(), make(chan time.Duration, 1)
+				go func() { c.Close(); closed <- w.now() }()
+				r := w.expect(wire.OpRelease) // although the client closes
+				want := closeGrace
+				if answered {
+					time.Sleep(300 * time.Millisecond)
+					r.answer(wire.Reply{Op: wire.OpReleased})
+					want = 300 * time.Millisecond
+				}
+				if took := <-closed - began; took != want {
+					t.Errorf("answered %v: close took %s", answered, took)
+				}
+			})
+		}
+	})
 	t.Run("silence", func(t *testing.T) {
 		inWorld(t, func(t *testing.T, w *world) {
 			_, a, _, done := start(t, w)

@@ -51,6 +51,22 @@ func (c *Client) background(slots chan struct{}, f func(ctx context.Context)) {
 	})
 }
 
+// settleUp lets the releases of unused grants that are under way finish, for at
+// most closeGrace: a program that is interrupted while it waits for a lock ends
+// right after, and the key should not stay taken for a whole lease. It takes
+// every slot, so that none begins any more.
+func (c *Client) settleUp() {
+	t := time.NewTimer(closeGrace)
+	defer t.Stop()
+	for range cap(c.givebacks) {
+		select {
+		case c.givebacks <- struct{}{}:
+		case <-t.C:
+			return
+		}
+	}
+}
+
 // giveBack releases a grant that nobody uses.
 func (c *Client) giveBack(key string, token uint64) {
 	c.background(c.givebacks, func(ctx context.Context) {

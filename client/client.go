@@ -43,8 +43,9 @@ type Client struct {
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup // every goroutine of this client
-	givebacks chan struct{}  // slots for releases of unused grants
-	reclaims  chan struct{}  // slots for looks for unheard-of grants
+	closeOnce sync.Once
+	givebacks chan struct{} // slots for releases of unused grants
+	reclaims  chan struct{} // slots for looks for unheard-of grants
 	renewals  *renewer
 	timers    sync.Pool // of stopped *time.Timer
 
@@ -98,8 +99,10 @@ func Open(ctx context.Context, endpoints []string, opts ...Option) (*Client, err
 
 // Close ends all sessions and waits for the client's goroutines. Locks still
 // held are not released: their leases run out. Release them first to free
-// their keys at once.
+// their keys at once. Grants that nobody will use and that are being given back
+// get up to a second to be so.
 func (c *Client) Close() {
+	c.closeOnce.Do(c.settleUp)
 	c.mu.Lock()
 	c.closed = true
 	open, held := slices.Collect(maps.Keys(c.open)), slices.Collect(maps.Keys(c.held))

@@ -25,6 +25,7 @@ const (
 	transport    = 5 * time.Second // of every operation, beyond its wait
 	defaultDial  = time.Second
 	maxSessions  = 16
+	closeGrace   = time.Second // for grants that are being given back
 	cancelGrace  = time.Second // for the answer to a cancel
 	cleanupSlots = 1024        // background clean-ups of each kind at a time
 )
