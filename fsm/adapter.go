@@ -25,7 +25,7 @@ var (
 func (a *Adapter) Apply(l *raft.Log) any {
 	res := a.Table.Apply(l.Index, l.Data)
 	if res.Err != nil && a.Fatal != nil {
-		a.Fatal(fmt.Errorf("stopped at log index %d: %w; %s", l.Index, res.Err, advice(res.Err)))
+		a.Fatal(fmt.Errorf("log index %d cannot be executed: %w; %s", l.Index, res.Err, advice(res.Err)))
 	}
 	return res
 }

@@ -20,6 +20,14 @@ func (l *leader) stamp(real time.Duration) time.Duration {
 	return l.base + max(real-l.since-l.lag, 0)
 }
 
+// regrant is an entry that ends a grant if its time has come, and takes the key.
+func (l *leader) regrant(stamp time.Duration, key string, token uint64, lease time.Duration) []byte {
+	return encode(&Entry{Epoch: l.epoch, Stamp: stamp, Ops: []Op{
+		{Kind: KindExpire, Key: key, Token: token},
+		{Kind: KindGrant, Key: key, Lease: lease},
+	}})
+}
+
 // TestClockNeverRunsFast drives the table through leader changes, deposed
 // leaders that go on stamping, delayed entries and frozen nodes, and checks
 // that cluster time never passes real time and that no lease ends early.
@@ -67,11 +75,7 @@ func TestClockNeverRunsFast(t *testing.T) {
 				key := fmt.Sprintf("k%d", rnd.IntN(4))
 				stamp := l.stamp(real)
 				g, held := table.Lookup(key)
-				e := &Entry{Epoch: l.epoch, Stamp: stamp, Ops: []Op{
-					{Kind: KindExpire, Key: key, Token: g.Token},
-					{Kind: KindGrant, Key: key, Lease: time.Duration(rnd.IntN(5)+1) * time.Second},
-				}}
-				data := encode(e)
+				data := l.regrant(stamp, key, g.Token, time.Duration(rnd.IntN(5)+1)*time.Second)
 				if l != leaders[len(leaders)-1] && rnd.IntN(2) == 0 {
 					delayed = append(delayed, data)
 					continue

@@ -11,7 +11,7 @@ import (
 func (t *Table) Lookup(key string) (Grant, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if g := t.state.shards[shardOf(key)].grants[key]; g != nil {
+	if g := t.state.shards[shardOf(key)].get(key); g != nil {
 		return g.Grant, true
 	}
 	return Grant{}, false

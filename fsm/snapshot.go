@@ -45,6 +45,9 @@ func (f *Frozen) Release() { f.state.shards = nil }
 // false.
 func (f *Frozen) Grants(yield func(Grant) bool) {
 	for _, sh := range f.state.shards {
+		if sh == nil {
+			continue
+		}
 		for _, g := range sh.grants {
 			if !yield(g.Grant) {
 				return
@@ -242,7 +245,7 @@ func (t *Table) loadGrant(b []byte) error {
 		return fmt.Errorf("%w: key %q has a deadline that its lease does not explain", ErrSnapshotCorrupt, g.Key)
 	}
 	sh := shardOf(g.Key)
-	if s.shards[sh].grants[g.Key] != nil {
+	if s.shards[sh].get(g.Key) != nil {
 		return fmt.Errorf("%w: key %q twice", ErrSnapshotCorrupt, g.Key)
 	}
 	g.Label, g.Addr = t.internBytes(label), t.internBytes(addr)
