@@ -3,136 +3,146 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-// TryAcquire is Acquire with one immediate attempt: it never queues.
+// TryAcquire is Acquire with one immediate attempt, which never queues: a key
+// that is held gives ErrTimeout. Looking for a leader may take up to 5 s.
 func (c *Client) TryAcquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	return c.Acquire(ctx, key, append(opts[:len(opts):len(opts)], WithWait(0))...)
 }
 
-// Acquire waits for the key and returns a Lock that renews itself. It returns
-// by the wait + 5 s at the latest, or soon after ctx ends. key is 1 to 512
-// bytes of UTF-8 without a newline.
+// Acquire waits for the key, in the order of arrival at the leader, and returns
+// the lock. Each call is an attempt of its own: a key that this client holds
+// already is waited for like any other.
 //
-// Errors (see the package documentation for what they mean): ErrTimeout,
-// ErrBusy, ErrRefused, ErrUnavailable, ErrClosed or ctx's own error say that
-// the key was definitely not granted; ErrIndeterminate that it may have been.
+// The errors, for errors.Is, are ErrTimeout, ErrBusy, ErrRefused, ErrUnavailable,
+// ErrClosed and ctx's own error, which all mean that the lock was definitely not
+// granted, and ErrIndeterminate, which means that it may have been: the caller
+// must not enter the critical section, and Error.TakenUntil says how long the key
+// may stay taken. It matches none of the others, whatever it was brought about by.
+//
+// The call takes no longer than its wait and 5 s for the transport, and ends
+// within half a second after ctx.
 func (c *Client) Acquire(ctx context.Context, key string, opts ...AcquireOption) (*Lock, error) {
 	a, err := newAcquireConfig(key, opts)
 	if err != nil {
 		return nil, err
 	}
-	now := c.cfg.now()
-	k := &call{op: wire.OpAcquire, key: key, owner: newOwner(), lease: wholeSeconds(a.lease), res: make(chan result, 1)}
-	// One deadline for the whole operation, in two readings: until when the
-	// request may be sent, and until when its answer may come.
-	k.now, k.wait, k.until = a.wait == 0, now+a.wait, now+a.wait
-	total := k.until + transport
-	if k.now {
-		k.until = now + transport
-		total = k.until
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Op: "acquire", Key: key, Kind: err}
 	}
-	reply, err := c.roundTrip(ctx, k, total)
-	if err != nil {
-		return nil, c.acquireFailed(k, a, err)
+	k := c.startAcquire(key, &a)
+	if k == nil {
+		return nil, &Error{Op: "acquire", Key: key, Kind: ErrClosed}
 	}
-	switch reply.Op {
-	case wire.OpAcquired:
-		return c.granted(k, a, &reply, total)
-	case wire.OpTimeout:
-		return nil, &Error{Op: "acquire", Key: key, Kind: ErrTimeout}
-	case wire.OpBusy:
-		return nil, &Error{Op: "acquire", Key: key, Kind: ErrBusy}
-	case wire.OpRefused:
-		return nil, refused("acquire", key, &reply)
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		c.mu.Lock()
+		c.leave(k, ctx.Err(), cancelGrace)
+		c.unlock()
+		<-k.done
 	}
-	k.sess.close(fmt.Errorf("server %s answered an acquire with %q", k.sess.addr, reply.Op))
-	return nil, c.acquireFailed(k, a, &fate{cause: fmt.Errorf("unexpected reply %q", reply.Op), possible: true})
+	return c.collect(ctx, k)
 }
 
-// errLate: the gate found a grant after the time at which it was of use.
-var errLate = errors.New("the grant arrived too late and is being given back")
-
-// granted is the gate between a grant and the deadline: it decides once. A
-// grant that comes too late, or is as good as over, is given back.
-func (c *Client) granted(k *call, a acquireConfig, reply *wire.Reply, total time.Duration) (*Lock, error) {
-	now := c.cfg.now()
-	// A server whose clock runs fast must not make us believe longer.
-	waited := min(time.Duration(reply.WaitedMS)*time.Millisecond, now-k.sentAt)
-	l := &Lock{
-		c: c, key: k.key, token: reply.Token, owner: k.owner, lease: a.lease, renews: a.renew,
-		end: k.sentAt + waited + a.lease, lost: make(chan struct{}), pos: -1,
+// startAcquire submits an acquire. Its call is the handle: one outcome, decided
+// once. It returns nil when the client is closed.
+func (c *Client) startAcquire(key string, a *acquireConfig) *call {
+	now := c.now()
+	k := &call{
+		op: wire.OpAcquire, key: key, owner: newOwner(), immediate: a.wait == 0, renew: a.renew, lease: wholeSeconds(a.lease),
+		start: now, horizon: now + a.wait, deadline: now + a.wait + transport, done: make(chan struct{}),
 	}
-	if now >= total || now >= l.safeEnd() {
-		c.giveBack(k.key, reply.Token)
-		return nil, c.acquireFailed(k, a, &fate{cause: errLate, possible: true, settled: true})
+	c.mu.Lock()
+	defer c.unlock()
+	if c.closed {
+		return nil
 	}
-	if !c.hold(l) {
-		return nil, c.acquireFailed(k, a, &fate{cause: ErrClosed, possible: true, settled: true})
-	}
-	return l, nil
+	c.submit(k)
+	return k
 }
 
-func refused(op, key string, reply *wire.Reply) error {
-	return &Error{Op: op, Key: key, Kind: ErrRefused, Cause: fmt.Errorf("%s (%s)", reply.Text, reply.Code)}
-}
-
-// acquireFailed turns the fate of an unanswered acquire into an error, and has
-// a grant that nobody heard of looked for.
-func (c *Client) acquireFailed(k *call, a acquireConfig, err error) error {
-	var f *fate
-	if !errors.As(err, &f) {
-		f = &fate{cause: err, possible: true}
-	}
-	e := &Error{Op: "acquire", Key: k.key, Cause: f.cause}
-	if f.possible {
-		if !f.settled {
-			c.reclaim(k.key, k.owner)
-		}
-		e.Kind = ErrIndeterminate
-		e.TakenUntil = time.Now().Add(max(k.wait-c.cfg.now(), 0) + time.Second + a.lease)
-		return e
-	}
-	return e.classify()
-}
-
-// classify fills in the kind of an error of a request that was not executed.
-func (e *Error) classify() error {
-	for _, kind := range []error{ErrClosed, context.Canceled, context.DeadlineExceeded, ErrUnavailable} {
-		if errors.Is(e.Cause, kind) {
-			e.Kind = kind
-			if e.Cause == kind { //nolint:errorlint // only the bare error adds nothing
-				e.Cause = nil
-			}
-			return e
+// collect is the delivery gate. Under the mutex it decides once between handing
+// over a grant and the deadline (or the end of the context, or of the lease): a
+// grant that comes too late is given back by its exact token, and the session
+// that brought it goes on.
+func (c *Client) collect(ctx context.Context, k *call) (*Lock, error) {
+	c.mu.Lock()
+	defer c.unlock()
+	if k.state == granted {
+		now := c.now()
+		end := min(k.leaseEnd(), now+seconds(k.lease)) - margin(seconds(k.lease))
+		switch {
+		case ctx.Err() != nil:
+			c.tooLate(k, ctx.Err())
+		case now >= k.deadline || now >= end:
+			c.tooLate(k, errLateGrant)
+		case c.closed:
+			c.tooLate(k, ErrClosed)
+		default:
+			c.settle(k, nil, nil)
+			return c.hold(k, end), nil
 		}
 	}
-	e.Kind = ErrUnavailable
+	return nil, k.failure(c.now())
+}
+
+// leaseEnd is when the servers' protection ends at the earliest: the lease began
+// waited_ms after the server had read the request, and that was after sentAt.
+func (k *call) leaseEnd() time.Duration {
+	return k.sentAt + time.Duration(k.reply.WaitedMS)*time.Millisecond + seconds(k.lease)
+}
+
+// tooLate gives back a grant that nobody will use. Needs c.mu.
+func (c *Client) tooLate(k *call, why error) {
+	k.until = k.leaseEnd()
+	c.giveBack(k.key, k.reply.Token, k.until)
+	c.settle(k, ErrIndeterminate, why)
+}
+
+// failure is a settled call's error.
+func (k *call) failure(now time.Duration) error {
+	e := newError(opName(k.op), k.key, k.kind, k.cause)
+	if k.until > 0 && errors.Is(k.kind, ErrIndeterminate) {
+		e.TakenUntil = time.Now().Add(k.until - now)
+	}
 	return e
 }
 
-// Do runs f while holding key: it acquires, runs f with a context that ends
-// when the lock may be lost or ctx ends, waits for f to return and releases.
-// The error joins those of f and of the lock: when the lock was lost it is
-// ErrNotHeld, whatever f returned.
-func (c *Client) Do(ctx context.Context, key string, f func(ctx context.Context) error, opts ...AcquireOption) (err error) {
+// Do runs f while holding key. f's context ends when ctx does, and when the lock
+// comes near its end without having been renewed, early enough for f to stop: a
+// fifth of the lease before, at most 2 s. Do waits for f to return, however long
+// that takes, and only then releases.
+//
+// An error of the acquire is returned as Acquire returns it, and f was not called.
+// Otherwise the error is f's, joined with one that matches ErrNotHeld if the lock
+// was over before f had returned. That a release found no leader is only logged: f
+// has done its work under the lock, and the lease frees the key.
+func (c *Client) Do(ctx context.Context, key string, f func(ctx context.Context) error, opts ...AcquireOption) error {
 	l, err := c.Acquire(ctx, key, opts...)
 	if err != nil {
 		return err
 	}
-	run, cancel := context.WithCancelCause(ctx)
+	inner, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })
-	defer stop()
-	defer func() { // also when f panics
-		stop()
-		ending, done := context.WithTimeout(context.WithoutCancel(ctx), transport)
-		defer done()
-		err = errors.Join(err, l.Release(ending))
+	l.warn(func() { cancel(ErrLost) })
+	panicked := true
+	defer func() {
+		if panicked {
+			_ = l.Release(context.WithoutCancel(ctx))
+		}
 	}()
-	return f(run)
+	err = f(inner)
+	panicked = false
+	switch released := l.Release(context.WithoutCancel(ctx)); {
+	case errors.Is(released, ErrNotHeld):
+		err = errors.Join(err, released)
+	case released != nil:
+		c.log.Warn("the lock could not be released and ends with its lease", "key", key, "token", l.token, "err", released)
+	}
+	return err
 }

@@ -1,13 +1,9 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
-	"io"
-	"net"
-	"strings"
-	"sync"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,220 +12,217 @@ import (
 )
 
 func TestAcquireAndRelease(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open(WithLabel("host/app/1"))
-		done := w.acquire(t.Context(), c, "k", WithWait(30*time.Second), WithLease(10*time.Second))
-		r := w.expect(wire.OpAcquire)
-		if r.key != "k" || r.Wait != 30 || r.Lease != 10 || r.Owner == 0 {
-			t.Errorf("server got %+v for %q", r.Request, r.key)
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		got := acquire(t.Context(), cl, "k", WithWait(1500*time.Millisecond), WithLease(2500*time.Millisecond))
+		a := p.expect(wire.OpAcquire)
+		if string(a.Text) != "k" || a.Wait != 2 || a.Lease != 3 || a.Owner == 0 {
+			t.Fatalf("sent %+v", a)
 		}
-		if r.p.label != "host/app/1" {
-			t.Errorf("label in the hello = %q", r.p.label)
+		p.grant(a, 41)
+		r := <-got
+		if r.err != nil || r.lock.Key() != "k" || r.lock.Token() != 41 || r.lock.Owner() != a.Owner || r.lock.Lease() != 3*time.Second {
+			t.Fatalf("got %+v, %v", r.lock, r.err)
 		}
-		time.Sleep(2 * time.Second) // in the queue
-		r.answer(wire.Reply{Op: wire.OpAcquired, Token: 42, WaitedMS: 2000})
-		o := <-done
-		if o.err != nil {
-			t.Fatal(o.err)
+		if left := time.Until(r.lock.Expires()); left > 3*time.Second || left < 2*time.Second {
+			t.Errorf("believes for %v", left)
 		}
-		l := o.l
-		if l.Key() != "k" || l.Token() != 42 || l.Owner() != r.Owner || l.Lease() != 10*time.Second || l.Err() != nil {
-			t.Errorf("lock = %q %d %d %s %v", l.Key(), l.Token(), l.Owner(), l.Lease(), l.Err())
+		ctx := r.lock.Context()
+		done := background(func() error { return r.lock.Release(t.Context()) })
+		rel := p.expect(wire.OpRelease)
+		if rel.Token != 41 || string(rel.Text) != "k" || rel.Owner == a.Owner {
+			t.Fatalf("sent %+v", rel)
 		}
-		// The lease began at the grant, two seconds after the request was sent.
-		if want := r.at + 2*time.Second + 10*time.Second - 500*time.Millisecond; w.now()+time.Until(l.Expires()) != want {
-			t.Errorf("Expires = %s from now, want %s", time.Until(l.Expires()), want-w.now())
+		p.reply(wire.Reply{Op: wire.OpReleased, Owner: rel.Owner})
+		if err := <-done; err != nil {
+			t.Fatal(err)
 		}
-		ctx := l.Context()
-		released := run(func() error { return l.Release(t.Context()) })
-		rel := w.expect(wire.OpRelease)
-		if rel.Token != 42 || rel.key != "k" || rel.Owner == r.Owner {
-			t.Errorf("server got %+v for %q", rel.Request, rel.key)
-		}
-		rel.answer(wire.Reply{Op: wire.OpReleased})
-		if err := <-released; err != nil {
-			t.Error(err)
-		}
-		if context.Cause(ctx) != ErrReleased || l.Err() != ErrReleased {
-			t.Errorf("after release: cause %v, Err %v", context.Cause(ctx), l.Err())
+		if err := context.Cause(ctx); !errors.Is(err, ErrReleased) {
+			t.Errorf("context ended with %v", err)
 		}
 		select {
-		case <-l.Lost():
-			t.Error("a release closed Lost")
+		case <-r.lock.Lost():
+			t.Error("a released lock is not lost")
 		default:
 		}
-		wantKinds(t, l.Release(t.Context()), ErrNotHeld, ErrReleased)
+		// Releasing again does nothing and says so.
+		wantErr(t, r.lock.Release(t.Context()), ErrNotHeld, ErrReleased)
+		p.quiet(20 * time.Second) // no renewal goes on
 	})
 }
 
-// The bytes themselves, without this module's codec on the server's side.
-func TestBytes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		client, server := net.Pipe()
-		first := true
-		dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
-			if !first {
-				return nil, io.ErrClosedPipe
-			}
-			first = false
-			return client, nil
+func TestRepliesInAnyOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		const n = 20
+		var got [n]<-chan acquiring
+		var sent [n]wire.Request
+		for i := range n {
+			got[i] = acquire(t.Context(), cl, fmt.Sprint("k", i))
 		}
-		start := time.Now()
-		opened := make(chan *Client)
-		go func() {
-			c, err := Open(t.Context(), []string{"x"}, WithSessions(1), WithLabel("me"), WithDialer(dial), withClock(func() time.Duration { return time.Since(start) }))
-			if err != nil {
-				t.Error(err)
-			}
-			opened <- c
-		}()
-		read := func(n int) []byte {
-			b := make([]byte, n)
-			if _, err := io.ReadFull(server, b); err != nil {
-				t.Error(err)
-			}
-			return b
-		}
-		hello := read(1 + 1 + 8 + 2 + 1 + 1 + 8 + 1) // hello and ping
-		if hello[0] != 'H' || hello[1] != 1 || string(hello[10:13]) != "me\n" || hello[13] != 'P' || hello[22] != '\n' {
-			t.Errorf("greeting % x", hello)
-		}
-		reply := append([]byte("H\x01"), hello[2:10]...)
-		reply = append(reply, "\nP"...)
-		reply = append(append(reply, hello[14:22]...), '\n')
-		for i := range reply { // one byte at a time
-			_, _ = server.Write(reply[i : i+1])
-		}
-		c := <-opened
-		defer c.Close()
-		done := make(chan *Lock)
-		go func() {
-			l, err := c.Acquire(t.Context(), "key", WithWait(7*time.Second), WithLease(10*time.Second))
-			if err != nil {
-				t.Error(err)
-			}
-			done <- l
-		}()
-		a := read(1 + 1 + 1 + 8 + 3 + 1)
-		if !bytes.Equal(a[:3], []byte{'A', 7, 10}) || string(a[11:]) != "key\n" {
-			t.Errorf("acquire % x", a)
-		}
-		reply = append([]byte("A"), a[3:11]...)
-		reply = append(binary.BigEndian.AppendUint64(reply, 0x0A0A0A0A0A0A0A0A), 0, 0, 0, 0, '\n')
-		for i := range reply {
-			_, _ = server.Write(reply[i : i+1])
-		}
-		if l := <-done; l.Token() != 0x0A0A0A0A0A0A0A0A {
-			t.Errorf("token %x", l.Token())
-		}
-	})
-}
-
-func TestDefiniteAnswers(t *testing.T) {
-	for _, tt := range []struct {
-		reply wire.Reply
-		kind  error
-		text  string
-	}{
-		{wire.Reply{Op: wire.OpTimeout}, ErrTimeout, "timed out"},
-		{wire.Reply{Op: wire.OpBusy}, ErrBusy, "capacity"},
-		{wire.Reply{Op: wire.OpRefused, Code: wire.CodeForbidden, Text: []byte("not you")}, ErrRefused, "not you (forbidden)"},
-	} {
-		inWorld(t, func(t *testing.T, w *world) {
-			c := w.open()
-			done := w.acquire(t.Context(), c, "k")
-			w.expect(wire.OpAcquire).answer(tt.reply)
-			o := <-done
-			wantKinds(t, o.err, tt.kind)
-			if o.err != nil && !strings.Contains(o.err.Error(), tt.text) {
-				t.Errorf("error %q does not say %q", o.err, tt.text)
-			}
-			w.quiet(time.Minute) // nothing to clean up, nothing to try again
-		})
-	}
-}
-
-// An answer that does not belong to an acquire leaves its fate unknown.
-func TestUnexpectedAnswer(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		done := w.acquire(t.Context(), c, "k")
-		w.expect(wire.OpAcquire).answer(wire.Reply{Op: wire.OpPong})
-		wantKinds(t, (<-done).err, ErrIndeterminate)
-		w.expect(wire.OpQuery) // and is looked into
-	})
-}
-
-func TestBadArguments(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		for _, err := range []error{
-			second(c.Acquire(t.Context(), "")),
-			second(c.Acquire(t.Context(), "a\nb")),
-			second(c.Acquire(t.Context(), strings.Repeat("x", 513))),
-			second(c.Acquire(t.Context(), "k", WithWait(256*time.Second))),
-			second(c.Acquire(t.Context(), "k", WithWait(-1))),
-			second(c.Acquire(t.Context(), "k", WithLease(0))),
-			second(c.Acquire(t.Context(), "k", WithLease(256*time.Second))),
-			second(c.KeepToken(t.Context(), "k", 1, 0)),
-			second(c.KeepToken(t.Context(), "", 1, time.Second)),
-			second(c.Query(t.Context(), "")),
-			c.ReleaseToken(t.Context(), "\xff", 1),
-		} {
-			wantKinds(t, err, ErrRefused)
-		}
-		w.quiet(time.Minute)
-	})
-}
-
-func second[T any](_ T, err error) error { return err }
-
-func TestPipeliningOutOfOrder(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		const n = 100
-		var done [n]<-chan outcome
-		for i := range done {
-			done[i] = w.acquire(t.Context(), c, string(rune('a'+i)))
-		}
-		var got []received
 		for range n {
-			got = append(got, w.expect(wire.OpAcquire))
+			a := p.expect(wire.OpAcquire)
+			var i int
+			_, _ = fmt.Sscanf(string(a.Text), "k%d", &i)
+			sent[i] = a
 		}
-		for i := len(got) - 1; i >= 0; i-- {
-			got[i].grant(uint64([]rune(got[i].key)[0]))
-		}
-		for i := range done {
-			if o := <-done[i]; o.err != nil || o.l.Token() != uint64('a'+i) {
-				t.Errorf("%d: %v", i, o.err)
+		for i := n - 1; i >= 0; i-- {
+			switch i % 3 {
+			case 0:
+				p.grant(sent[i], uint64(100+i))
+			case 1:
+				p.reply(wire.Reply{Op: wire.OpTimeout, Owner: sent[i].Owner})
+			case 2:
+				p.reply(wire.Reply{Op: wire.OpBusy, Owner: sent[i].Owner})
 			}
 		}
-		if got[0].p != got[n-1].p {
-			t.Error("not all on one session")
+		for i := range n {
+			r := <-got[i]
+			switch i % 3 {
+			case 0:
+				if r.err != nil || r.lock.Token() != uint64(100+i) {
+					t.Fatalf("%d: %v", i, r.err)
+				}
+			case 1:
+				wantErr(t, r.err, ErrTimeout)
+			case 2:
+				wantErr(t, r.err, ErrBusy)
+			}
 		}
 	})
 }
 
-func TestOwnersAreUnique(t *testing.T) {
-	var mu sync.Mutex
-	seen := map[uint64]bool{0: true}
-	var wg sync.WaitGroup
-	for range 8 {
-		wg.Go(func() {
-			for range 10_000 {
-				o := newOwner()
-				mu.Lock()
-				if seen[o] {
-					t.Errorf("owner %d twice, or 0", o)
-				}
-				seen[o] = true
-				mu.Unlock()
+func TestRefusedIsDefinitive(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		got := acquire(t.Context(), cl, "k")
+		a := p.expect(wire.OpAcquire)
+		p.reply(wire.Reply{Op: wire.OpRefused, Code: wire.CodeForbidden, Owner: a.Owner, Text: []byte("not yours")})
+		r := <-got
+		wantErr(t, r.err, ErrRefused)
+		var refusal *wire.Refusal
+		if !errors.As(r.err, &refusal) || refusal.Code != wire.CodeForbidden {
+			t.Errorf("error %v has no refusal", r.err)
+		}
+		p.quiet(time.Minute)
+	})
+}
+
+func TestBadArgumentsNeverReachTheServer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		for name, f := range map[string]func() error{
+			"empty key":   func() error { _, err := cl.Acquire(t.Context(), ""); return err },
+			"newline":     func() error { _, err := cl.Acquire(t.Context(), "a\nb"); return err },
+			"long wait":   func() error { _, err := cl.Acquire(t.Context(), "k", WithWait(256*time.Second)); return err },
+			"minus wait":  func() error { _, err := cl.Acquire(t.Context(), "k", WithWait(-1)); return err },
+			"no lease":    func() error { _, err := cl.Acquire(t.Context(), "k", WithLease(0)); return err },
+			"long lease":  func() error { _, err := cl.Acquire(t.Context(), "k", WithLease(256*time.Second)); return err },
+			"query":       func() error { _, err := cl.Query(t.Context(), ""); return err },
+			"release":     func() error { return cl.ReleaseToken(t.Context(), "\xff", 1) },
+			"keep":        func() error { _, err := cl.KeepToken(t.Context(), "", 1, time.Second); return err },
+			"keep, lease": func() error { _, err := cl.KeepToken(t.Context(), "k", 1, time.Hour); return err },
+		} {
+			if err := f(); !errors.Is(err, ErrRefused) {
+				t.Errorf("%s: %v", name, err)
 			}
-		})
-	}
-	wg.Wait()
-	owners.Store(^uint64(0)) // the next one would be 0
-	if newOwner() == 0 {
-		t.Error("owner 0")
-	}
+		}
+		p.quiet(time.Second)
+	})
+}
+
+// "If even one byte of an acquire may have been sent and no reply was confirmed,
+// the client must not resend it by itself."
+func TestPossiblySentIsNeverSentAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		got := acquire(t.Context(), cl, "k", WithLease(2*time.Second))
+		a := p.expect(wire.OpAcquire)
+		_ = p.conn.Close()
+		r := <-got
+		wantErr(t, r.err, ErrIndeterminate)
+		var e *Error
+		_ = errors.As(r.err, &e)
+		if left := time.Until(e.TakenUntil); left < 2*time.Second || left > 40*time.Second {
+			t.Errorf("taken for %v", left)
+		}
+		// What comes instead is the question whether it was granted.
+		p = w.leader("a:1")
+		for range 1 + len(reclaimPauses) {
+			q := p.expect(wire.OpQuery)
+			p.reply(wire.Reply{Op: wire.OpState, Owner: q.Owner, Token: 9, Holder: a.Owner + 1, RemainingMS: 1000})
+		}
+		p.quiet(time.Minute)
+	})
+}
+
+// An orphan is recognised by its owner and released by its exact token.
+func TestOrphanIsGivenBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		got := acquire(t.Context(), cl, "k")
+		a := p.expect(wire.OpAcquire)
+		_ = p.conn.Close()
+		wantErr(t, (<-got).err, ErrIndeterminate)
+		begin := time.Now()
+		p = w.leader("a:1")
+		q := p.expect(wire.OpQuery)
+		p.reply(wire.Reply{Op: wire.OpState, Owner: q.Owner, Token: 77, Holder: a.Owner, RemainingMS: 1000})
+		rel := p.expect(wire.OpRelease)
+		if rel.Token != 77 || string(rel.Text) != "k" {
+			t.Fatalf("sent %+v", rel)
+		}
+		if d := time.Since(begin); d > 100*time.Millisecond {
+			t.Errorf("took %v", d)
+		}
+		p.reply(wire.Reply{Op: wire.OpReleased, Owner: rel.Owner})
+		p.quiet(time.Minute)
+	})
+}
+
+// "If it may already have been sent, its exact session is closed and the result
+// is Indeterminate." The other session goes on.
+func TestDeadlineClosesExactlyThatSession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open(WithSessions(2))
+		// Enough of a load for a second session.
+		var got []<-chan acquiring
+		for i := range growLoad + 1 {
+			got = append(got, acquire(t.Context(), cl, fmt.Sprint("old", i), WithWait(MaxWait)))
+			p.expect(wire.OpAcquire)
+		}
+		second := w.leader("a:1")
+		synctest.Wait()
+		begin := time.Now()
+		late := acquire(t.Context(), cl, "late", WithWait(3*time.Second))
+		second.expect(wire.OpAcquire)
+		go p.serve((*peer).alive) // the first session lives
+		second.gone()             // so does the second, but it does not answer that one acquire
+		wantErr(t, (<-late).err, ErrIndeterminate)
+		if d := time.Since(begin); d != 8*time.Second {
+			t.Errorf("after %v, want the wait and 5 s", d)
+		}
+		for i, ch := range got {
+			select {
+			case r := <-ch:
+				t.Fatalf("acquire %d on the other session ended: %v", i, r.err)
+			default:
+			}
+		}
+	})
+}
+
+// pinged checks that the session still works.
+func pinged(cl *Client, p *peer) error {
+	done := background(func() error { return cl.Ping(context.Background()) })
+	ping := p.expect(wire.OpPing)
+	p.reply(wire.Reply{Op: wire.OpPong, Owner: ping.Owner})
+	return <-done
 }

@@ -10,123 +10,159 @@ import (
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-// Context ends while the request is queued at the server: cancel, then one of
-// three.
-func TestCancel(t *testing.T) {
-	start := func(t *testing.T, w *world) (c *Client, a, cancel received, done <-chan outcome) {
-		c = w.open()
-		ctx, stop := context.WithCancel(t.Context())
-		done = w.acquire(ctx, c, "k")
-		a = w.expect(wire.OpAcquire)
-		time.Sleep(time.Second)
-		stop()
-		cancel = w.expect(wire.OpCancel)
-		if cancel.Owner != a.Owner || cancel.p != a.p {
-			t.Errorf("cancel of %d, acquire %d", cancel.Owner, a.Owner)
-		}
-		return c, a, cancel, done
-	}
-	t.Run("timeout", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			c, a, _, done := start(t, w)
-			a.answer(wire.Reply{Op: wire.OpTimeout})
-			wantKinds(t, (<-done).err, context.Canceled)
-			go func() { w.expect(wire.OpPing).answer(wire.Reply{Op: wire.OpPong}) }()
-			if err := c.Ping(t.Context()); err != nil || len(w.peers) != 1 {
-				t.Errorf("the session did not stay: %v", err)
-			}
-		})
-	})
-	t.Run("acquired", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			_, a, _, done := start(t, w)
-			a.grant(8)
-			wantKinds(t, (<-done).err, ErrIndeterminate)
-			r := w.expect(wire.OpRelease)
-			if r.Token != 8 || r.p != a.p {
-				t.Errorf("released %d", r.Token)
-			}
-			r.answer(wire.Reply{Op: wire.OpReleased})
-			w.quiet(time.Minute)
-		})
-	})
-	t.Run("acquired, then closed", func(t *testing.T) {
-		for _, answered := range []bool{true, false} {
-			inWorld(t, func(t *testing.T, w *world) {
-				c, a, _, done := start(t, w)
-				a.grant(8)
-				<-done
-				began, closed := w.now(), make(chan time.Duration, 1)
-				go func() { c.Close(); closed <- w.now() }()
-				r := w.expect(wire.OpRelease) // although the client closes
-				want := closeGrace
-				if answered {
-					time.Sleep(300 * time.Millisecond)
-					r.answer(wire.Reply{Op: wire.OpReleased})
-					want = 300 * time.Millisecond
-				}
-				if took := <-closed - began; took != want {
-					t.Errorf("answered %v: close took %s", answered, took)
-				}
-			})
-		}
-	})
-	t.Run("silence", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			_, a, _, done := start(t, w)
-			began := w.now()
-			o := <-done
-			wantKinds(t, o.err, ErrIndeterminate)
-			if took := o.at - began; took != cancelGrace {
-				t.Errorf("waited %s for the answer", took)
-			}
-			if q := w.expect(wire.OpQuery); q.p == a.p {
-				t.Error("the session of the cancelled acquire was not closed")
-			}
-		})
-	})
-	t.Run("moved", func(t *testing.T) {
-		inWorld(t, func(t *testing.T, w *world) {
-			_, a, _, done := start(t, w)
-			a.answer(wire.Reply{Op: wire.OpMoved})
-			wantKinds(t, (<-done).err, context.Canceled)
-			w.quiet(time.Minute)
-		})
-	})
-}
-
-func TestContextAlreadyEnded(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
+func TestCancelAnsweredWithTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
 		ctx, cancel := context.WithCancel(t.Context())
+		got := acquire(ctx, cl, "k")
+		a := p.expect(wire.OpAcquire)
 		cancel()
-		for range 50 {
-			wantKinds(t, second(c.Acquire(ctx, "k")), context.Canceled)
-			wantKinds(t, c.Ping(ctx), context.Canceled)
+		if c := p.expect(wire.OpCancel); c.Owner != a.Owner {
+			t.Fatalf("cancelled %d, want %d", c.Owner, a.Owner)
 		}
-		_, err := Open(ctx, []string{"a"}, WithDialer(w.dial), withClock(w.now))
-		if !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.Canceled) {
-			t.Error(err)
+		p.reply(wire.Reply{Op: wire.OpTimeout, Owner: a.Owner})
+		r := <-got
+		wantErr(t, r.err, context.Canceled)
+		if errors.Is(r.err, ErrIndeterminate) || errors.Is(r.err, ErrTimeout) {
+			t.Errorf("definitely not granted, because of the context: %v", r.err)
 		}
-		w.quiet(time.Minute)
+		if err := pinged(cl, p); err != nil {
+			t.Errorf("the session is gone: %v", err)
+		}
 	})
 }
 
-// A context that ends before the request is sent leaves nothing behind.
-func TestContextEndsBeforeSending(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		w.set("a", func(n *node) { n.deaf = true })
-		c := w.open()
-		stuck := w.acquire(t.Context(), c, "stuck")
+func TestCancelMeetsGrant(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		got := acquire(ctx, cl, "k")
+		a := p.expect(wire.OpAcquire)
+		p.expect(wire.OpCancel)
+		p.grant(a, 12)
+		if rel := p.expect(wire.OpRelease); rel.Token != 12 || string(rel.Text) != "k" {
+			t.Fatalf("sent %+v", rel)
+		}
+		wantOnlyIndeterminate(t, (<-got).err)
+		if err := pinged(cl, p); err != nil {
+			t.Errorf("the session is gone: %v", err)
+		}
+	})
+}
+
+func TestCancelUnanswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		got := acquire(ctx, cl, "k")
+		p.expect(wire.OpAcquire)
+		p.expect(wire.OpCancel)
+		p.gone()
+		wantOnlyIndeterminate(t, (<-got).err)
+		if d := time.Since(begin); d != time.Second+cancelGrace {
+			t.Errorf("took %v", d)
+		}
+	})
+}
+
+func TestCancelMeetsMoved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		ctx, cancel := context.WithCancel(t.Context())
+		got := acquire(ctx, cl, "k")
+		a := p.expect(wire.OpAcquire)
+		cancel()
+		p.expect(wire.OpCancel)
+		p.moved(a.Owner, "")
+		r := <-got
+		wantErr(t, r.err, context.Canceled)
+		if errors.Is(r.err, ErrIndeterminate) {
+			t.Errorf("definitely not granted: %v", r.err)
+		}
+	})
+}
+
+func TestCancelUnsent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		w.remove("a:1")
+		_ = p.conn.Close()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		wantKinds(t, second(c.Acquire(ctx, "k")), context.DeadlineExceeded)
-		w.set("a", func(n *node) { n.deaf = false })
-		close(w.peer(0).woken)
-		w.expect(wire.OpAcquire).grant(1)
-		if o := <-stuck; o.err != nil {
-			t.Error(o.err)
+		begin := time.Now()
+		_, err := cl.Acquire(ctx, "k")
+		wantErr(t, err, context.DeadlineExceeded)
+		if errors.Is(err, ErrIndeterminate) {
+			t.Errorf("definitely not sent: %v", err)
+		}
+		if d := time.Since(begin); d != time.Second {
+			t.Errorf("took %v", d)
+		}
+		_, err = cl.Acquire(ctx, "k") // ended before it began
+		wantErr(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestCloseSettlesEverything(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "held", 3)
+		ctx := lock.Context()
+		waiting := acquire(t.Context(), cl, "answered")
+		a := p.expect(wire.OpAcquire)
+		silent := acquire(t.Context(), cl, "silent")
+		p.expect(wire.OpAcquire)
+		closed := background(func() error { cl.Close(); return nil })
+		for range 2 {
+			if c := p.expect(wire.OpCancel); c.Owner == a.Owner {
+				p.reply(wire.Reply{Op: wire.OpTimeout, Owner: a.Owner})
+			}
+		}
+		wantErr(t, (<-waiting).err, ErrClosed)
+		p.gone() // nothing was released
+		r := <-silent
+		wantErr(t, r.err, ErrIndeterminate)
+		if errors.Is(r.err, ErrClosed) {
+			t.Errorf("%v matches a definite kind", r.err)
+		}
+		<-closed
+		<-lock.Lost()
+		if err := context.Cause(ctx); !errors.Is(err, ErrClosed) {
+			t.Errorf("context ended with %v", err)
+		}
+		_, err := cl.Acquire(t.Context(), "k")
+		wantErr(t, err, ErrClosed)
+		wantErr(t, cl.Ping(t.Context()), ErrClosed)
+		wantErr(t, lock.Release(t.Context()), ErrNotHeld, ErrClosed)
+		cl.Close()
+	})
+}
+
+func TestReleaseOnClose(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open(WithReleaseOnClose())
+		p.held(cl, "k", 3)
+		begin := time.Now()
+		closed := background(func() error { cl.Close(); return nil })
+		rel := p.expect(wire.OpRelease)
+		if rel.Token != 3 {
+			t.Fatalf("sent %+v", rel)
+		}
+		p.reply(wire.Reply{Op: wire.OpReleased, Owner: rel.Owner})
+		<-closed
+		if d := time.Since(begin); d != 0 {
+			t.Errorf("took %v", d)
 		}
 	})
 }

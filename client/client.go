@@ -2,238 +2,248 @@ package client
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
-	"maps"
+	"fmt"
+	"log/slog"
+	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-var processStart = time.Now()
-
-// owners numbers every request of this process: a random start, so that two
-// processes do not meet, and a step of one, so that one process never repeats.
-var owners atomic.Uint64
-
-func init() {
-	var seed [8]byte
-	_, _ = rand.Read(seed[:]) // never fails, and never returns short
-	owners.Store(binary.BigEndian.Uint64(seed[:]))
-}
-
-// newOwner is never 0, which the protocol uses for "nobody".
-func newOwner() uint64 {
-	for {
-		if o := owners.Add(1); o != 0 {
-			return o
-		}
-	}
-}
-
-// Client shares a few sessions with the leader among all its users. Make it
-// with Open.
+// Client shares a few connections to the leader among all its users. Open makes
+// one; Close ends it. All methods are safe for any number of goroutines.
 type Client struct {
-	cfg       config
-	endpoints []string
-	ctx       context.Context // ends with Close
-	cancel    context.CancelFunc
-	wg        sync.WaitGroup // every goroutine of this client
-	closeOnce sync.Once
-	givebacks chan struct{} // slots for releases of unused grants
-	reclaims  chan struct{} // slots for looks for unheard-of grants
-	renewals  *renewer
-	timers    sync.Pool // of stopped *time.Timer
+	cfg  config
+	log  *slog.Logger
+	now  func() time.Duration
+	wg   sync.WaitGroup // every goroutine of this client
+	kick chan struct{}  // the scheduler has an earlier time to wait for
+	seek chan struct{}  // the search for a leader has news
+	idle chan struct{}  // after Close began: no call is open
+	stop chan struct{}  // closed when everything has to end
+	over chan struct{}  // closed when everything has ended
+	ctx  context.Context
+	end  context.CancelFunc
 
-	mu         sync.Mutex
-	sessions   []*session            // with the leader, usable
-	open       map[*session]struct{} // every session that is not closed
-	next       int                   // round robin
-	hint       string                // where a server said the leader is
-	connecting bool                  // a connector goroutine runs
-	moreAfter  time.Duration         // no further session is tried for before it
-	changed    chan struct{}         // closed and replaced when sessions were gained, or a search failed
-	lastErr    error                 // why the latest search for the leader failed
-	flaps      int                   // sessions in a row that were of use for less than a second
-	closed     bool
-	held       map[*Lock]struct{}
+	// mu guards all that follows and the state of all sessions, calls, locks and
+	// timers. It is held for moments, never across I/O, and a batch of replies
+	// or of requests takes it once.
+	mu       sync.Mutex
+	sessions []*session // alive, usable or not
+	urgent   callList   // releases, keeps and questions without a session
+	waiting  callList   // acquires without one
+	open     int        // calls not settled
+	timers   timers
+	wakeAt   time.Duration // when the scheduler looks again
+	addrs    map[string]*addr
+	seeking  bool          // the search for a leader runs
+	growing  bool          // a further session is being opened
+	growAt   time.Duration // not before this time
+	locks    map[*Lock]struct{}
+	orphans  int // acquires being looked after by reclaim
+	closed   bool
+	after    []func() // run once mu is free: calls into code that is not ours
+	scratch  []byte   // a key on its way into a frame
 }
 
-// Open connects to the cluster whose client addresses (host:port) are given:
-// any of them will do, more make finding the leader robust. It tries all at
-// once and returns when the leader has answered; without an answer within 5 s,
-// or when ctx ends, it fails with ErrUnavailable.
+// Open finds the leader of the cluster whose nodes have these client addresses
+// (host:port). One node is enough; with all of them a dead one does no harm. They
+// are asked at once, and the first one that leads, or that the others point to,
+// is used. It fails with ErrUnavailable when none is found within 5 s, and with
+// ctx's error when that ends first. Names are resolved anew at each connection.
 func Open(ctx context.Context, endpoints []string, opts ...Option) (*Client, error) {
 	cfg, err := newConfig(opts)
 	if err != nil {
 		return nil, err
 	}
 	if len(endpoints) == 0 {
-		return nil, errors.New("client: no endpoints: name at least one node as host:port")
-	}
-	if slices.Contains(endpoints, "") {
-		return nil, errors.New("client: an endpoint is empty: write it as host:port")
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, &Error{Op: "open", Kind: ErrUnavailable, Cause: err}
+		return nil, fmt.Errorf("client: no endpoints: name at least one node as host:port")
 	}
 	c := &Client{
-		cfg: cfg, endpoints: slices.Clone(endpoints),
-		givebacks: make(chan struct{}, cleanupSlots), reclaims: make(chan struct{}, cleanupSlots),
-		changed: make(chan struct{}), open: make(map[*session]struct{}), held: make(map[*Lock]struct{}),
+		cfg: cfg, log: cfg.log, now: cfg.now,
+		kick: make(chan struct{}, 1), seek: make(chan struct{}, 1), idle: make(chan struct{}, 1),
+		stop: make(chan struct{}), over: make(chan struct{}),
+		addrs: make(map[string]*addr), locks: make(map[*Lock]struct{}),
+		scratch: make([]byte, 0, wire.MaxKeyLen),
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.renewals = newRenewer(c)
-	c.wg.Go(c.renewals.run)
-	c.wg.Go(c.watchSessions)
-	if _, err := c.session(ctx, cfg.now()+transport); err != nil {
+	for _, e := range endpoints {
+		if _, _, err := net.SplitHostPort(e); err != nil {
+			return nil, fmt.Errorf("client: endpoint %q: use host:port: %w", e, err)
+		}
+		c.addrs[e] = &addr{endpoint: true}
+	}
+	c.ctx, c.end = context.WithCancel(context.Background())
+	c.wg.Add(1)
+	go func() {
+		defer c.wg.Done()
+		c.runTimers()
+	}()
+	if err := c.Ping(ctx); err != nil {
 		c.Close()
-		return nil, &Error{Op: "open", Kind: ErrUnavailable, Cause: err}
+		return nil, err
 	}
 	return c, nil
 }
 
-// Close ends all sessions and waits for the client's goroutines. Locks still
-// held are not released: their leases run out. Release them first to free
-// their keys at once. Grants that nobody will use and that are being given back
-// get up to a second to be so.
-func (c *Client) Close() {
-	c.closeOnce.Do(c.settleUp)
-	c.mu.Lock()
-	c.closed = true
-	open, held := slices.Collect(maps.Keys(c.open)), slices.Collect(maps.Keys(c.held))
-	c.mu.Unlock()
-	c.cancel()
-	for _, s := range open {
-		s.close(ErrClosed)
+// submit starts a call. Needs c.mu.
+func (c *Client) submit(k *call) {
+	k.c, k.what = c, k
+	c.open++
+	first := k.sendUntil()
+	if k.op != wire.OpAcquire {
+		first = min(k.start+k.patience, first)
 	}
-	for _, l := range held {
-		l.finish(ErrClosed, true)
+	c.schedule(&k.timer, first)
+	if s := c.pick(k.op); s != nil && c.urgent.n == 0 && (k.op != wire.OpAcquire || c.waiting.n == 0) {
+		s.add(k, k.start)
+		return
 	}
-	c.wg.Wait()
+	c.enqueue(k)
+	c.pump(k.start)
 }
 
-// session returns a session with the leader, waiting for one until the time
-// until or the end of ctx. The error is ErrClosed, that of ctx, or says why no
-// leader was found.
-func (c *Client) session(ctx context.Context, until time.Duration) (*session, error) {
-	var timer *time.Timer
-	for {
-		c.mu.Lock()
-		if c.closed {
-			c.mu.Unlock()
-			return nil, ErrClosed
-		}
-		n := len(c.sessions)
-		if n < c.cfg.sessions && !c.connecting && (n == 0 || c.cfg.now() >= c.moreAfter) {
-			c.connecting = true
-			c.wg.Go(c.connect)
-		}
-		if n > 0 {
-			c.next++
-			s := c.sessions[c.next%n]
-			c.mu.Unlock()
-			return s, nil
-		}
-		changed, last := c.changed, c.lastErr
-		c.mu.Unlock()
-		left := until - c.cfg.now()
-		if left <= 0 {
-			if last == nil {
-				last = errExpired
+// enqueue lets a call wait for a session, unless its caller has gone or its time
+// has passed. Needs c.mu.
+func (c *Client) enqueue(k *call) {
+	if l := c.queueFor(k); l != nil {
+		l.push(k)
+	}
+}
+
+// requeue is enqueue for a call that was not sent: it goes back in front.
+func (c *Client) requeue(k *call) {
+	if l := c.queueFor(k); l != nil {
+		l.pushFront(k)
+	}
+}
+
+func (c *Client) queueFor(k *call) *callList {
+	k.state = waiting
+	switch {
+	case k.left != nil:
+		c.settleUnsent(k, k.left, nil)
+		return nil
+	case c.now() >= k.sendUntil():
+		kind, cause := c.notSent(k)
+		c.settleUnsent(k, kind, cause)
+		return nil
+	}
+	if k.pos == 0 { // its alarm has gone off: it is what brought the call here
+		c.schedule(&k.timer, k.sendUntil())
+	}
+	if k.op == wire.OpAcquire {
+		return &c.waiting
+	}
+	return &c.urgent
+}
+
+// pump gives waiting calls to sessions, and sees to it that there are some.
+// Needs c.mu.
+func (c *Client) pump(now time.Duration) {
+	for _, l := range []*callList{&c.urgent, &c.waiting} {
+		for l.n > 0 {
+			s := c.pick(l.first.op)
+			if s == nil {
+				break
 			}
-			return nil, last
+			s.add(l.pop(), now)
 		}
-		if timer == nil {
-			timer = time.NewTimer(left)
-			defer timer.Stop()
-		} else {
-			timer.Reset(left)
-		}
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-c.ctx.Done():
-			return nil, ErrClosed
-		}
+	}
+	if c.urgent.n+c.waiting.n == 0 {
+		return
+	}
+	if c.closed {
+		c.giveUpWaiting()
+		return
+	}
+	if c.wantsLeader() {
+		c.startSeeking()
 	}
 }
 
-// adopt makes a new session with the leader available.
-func (c *Client) adopt(s *session, r *wire.ReplyReader) bool {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		_ = s.conn.Close()
-		return false
+// pick returns the usable session with the least to do, or nil. Needs c.mu.
+func (c *Client) pick(op wire.Op) *session {
+	var best *session
+	usable := 0
+	for _, s := range c.sessions {
+		if !s.usable() {
+			continue
+		}
+		usable++
+		if op == wire.OpAcquire && s.acquires >= maxAcquires {
+			continue
+		}
+		if best == nil || s.load < best.load {
+			best = s
+		}
+	}
+	if best != nil && best.load >= growLoad && usable < c.cfg.sessions {
+		c.grow(best.addr)
+	}
+	return best
+}
+
+// wantsLeader reports whether calls wait and no session can take them. Needs c.mu.
+func (c *Client) wantsLeader() bool {
+	return !c.closed && c.urgent.n+c.waiting.n > 0 && !c.anyUsable()
+}
+
+// anyUsable reports whether any session takes new calls. Needs c.mu.
+func (c *Client) anyUsable() bool { return slices.ContainsFunc(c.sessions, (*session).usable) }
+
+// adopt makes a session of a greeted connection. Needs c.mu.
+func (c *Client) adopt(g *greeted, now time.Duration) {
+	s := &session{
+		c: c, conn: g.conn, raw: g.raw, addr: g.addr,
+		wake: make(chan struct{}, 1), read: make(chan struct{}),
+		pending: make(map[uint64]*call), pingOwner: newOwner(), lastRead: now,
+	}
+	s.what = s
+	alive := 0
+	for _, t := range c.sessions {
+		if !t.draining {
+			alive++
+		}
+	}
+	for _, t := range c.sessions {
+		if alive >= c.cfg.sessions && t.avoided && !t.draining {
+			t.draining = true
+			alive--
+			c.schedule(&t.timer, now) // it may owe nothing already
+		}
 	}
 	c.sessions = append(c.sessions, s)
-	c.open[s] = struct{}{}
-	s.start(r)
-	c.announce(nil)
+	c.wg.Add(2)
+	go s.writeLoop()
+	go s.readLoop(g.replies)
+	c.log.Debug("connected to the leader", "addr", s.addr)
+	c.pump(now)
+}
+
+// forget takes an ended session out. Needs c.mu.
+func (c *Client) forget(s *session) {
+	for i, t := range c.sessions {
+		if t == s {
+			c.sessions = append(c.sessions[:i:i], c.sessions[i+1:]...)
+			break
+		}
+	}
+	if !s.draining { // otherwise it has failed before, or ended well
+		c.failed(s.addr, s.err, c.now())
+	}
+}
+
+// later runs f once mu is free. Needs c.mu.
+func (c *Client) later(f func()) { c.after = append(c.after, f) }
+
+// unlock frees mu and then does what must not be done under it.
+func (c *Client) unlock() {
+	after := c.after
+	c.after = nil
 	c.mu.Unlock()
-	return true
-}
-
-// announce wakes all who wait for a session; c.mu is held. Of the error only
-// the text is kept: a dial's timeout would match context.DeadlineExceeded and
-// look like the end of a caller's context.
-func (c *Client) announce(err error) {
-	if c.lastErr = nil; err != nil {
-		c.lastErr = errors.New(err.Error())
-	}
-	close(c.changed)
-	c.changed = make(chan struct{})
-}
-
-// forget gives a session no further calls. It stays open for the answers it
-// still owes, unless it is closed.
-func (c *Client) forget(s *session, closed bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if closed {
-		delete(c.open, s)
-	}
-	if i := slices.Index(c.sessions, s); i >= 0 {
-		c.sessions = slices.Concat(c.sessions[:i], c.sessions[i+1:])
-		if c.flaps++; c.cfg.now()-s.born >= time.Second {
-			c.flaps = 0
-		}
-	}
-}
-
-// moved notes that a server does not lead, and who does if it said so.
-func (c *Client) moved(s *session, leader string) {
-	c.forget(s, false)
-	c.mu.Lock()
-	if leader != s.addr { // a server that names itself knows nothing
-		c.hint = leader
-	}
-	c.mu.Unlock()
-}
-
-// watchSessions checks the sessions' liveness.
-func (c *Client) watchSessions() {
-	tick := time.NewTicker(checkEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-c.ctx.Done():
-			return
-		}
-		c.mu.Lock()
-		sessions := slices.Collect(maps.Keys(c.open))
-		c.mu.Unlock()
-		now := c.cfg.now()
-		for _, s := range sessions {
-			s.check(now)
-		}
+	for _, f := range after {
+		f()
 	}
 }

@@ -4,5 +4,8 @@ package client
 
 import "time"
 
-// boot is Go's monotonic clock where no clock that counts suspension is known.
-func boot() time.Duration { return time.Since(processStart) }
+var processStart = time.Now()
+
+// systemClock is Go's monotonic clock, which on some systems stands still while
+// the machine is suspended: there, a lock may be found lost that much too late.
+func systemClock() time.Duration { return time.Since(processStart) }

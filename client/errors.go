@@ -1,9 +1,12 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/wire"
 )
 
 // The kinds of failure, for errors.Is.
@@ -13,7 +16,8 @@ var (
 	ErrTimeout = errors.New("timed out waiting for the lock")
 	// ErrBusy: the server refused for capacity. Definitely not granted.
 	ErrBusy = errors.New("server is at capacity")
-	// ErrIndeterminate: the request may have taken effect.
+	// ErrIndeterminate: the request may have taken effect. After an acquire: do
+	// not enter the critical section.
 	ErrIndeterminate = errors.New("outcome unknown")
 	// ErrNotHeld: that exact token is not the key's active grant: it was
 	// released, ran out, or never was.
@@ -60,12 +64,55 @@ func (e *Error) Error() string {
 	return s
 }
 
-// Unwrap lets errors.Is find the kind and the cause; of an indeterminate
-// outcome the kind alone, because a cause such as the end of a context
-// would by itself mean that nothing was executed.
+// Unwrap lets errors.Is find both the kind and the cause.
 func (e *Error) Unwrap() []error {
-	if e.Cause == nil || e.Kind == ErrIndeterminate { //nolint:errorlint // Kind is never wrapped
+	if e.Cause == nil {
 		return []error{e.Kind}
 	}
 	return []error{e.Kind, e.Cause}
+}
+
+// The details that errors carry.
+var (
+	errNoReply    = errors.New("no answer in time")
+	errLateGrant  = errors.New("granted too late; it is being given back")
+	errQueuedLong = errors.New("it was still queued in this client, behind others")
+	errDrained    = errors.New("not needed any more")
+	errSilent     = errors.New("no sign of life")
+	errLeaseOver  = errors.New("its lease ran out")
+	errNotHolder  = errors.New("the servers say that this token is not the holder")
+	errUnbelieved = errors.New("an earlier try of this call may have ended it")
+)
+
+// newError keeps the kinds apart: an outcome that is unknown must not also match
+// a kind that says it is known, whatever brought it about.
+func newError(op, key string, kind, cause error) *Error {
+	if kind == ErrIndeterminate { //nolint:errorlint // a kind is never wrapped
+		for _, definite := range []error{ErrClosed, ErrUnavailable, ErrTimeout, ErrBusy, ErrRefused, ErrNotHeld, context.Canceled, context.DeadlineExceeded} {
+			if errors.Is(cause, definite) {
+				cause = opaque{cause}
+				break
+			}
+		}
+	}
+	return &Error{Op: op, Key: key, Kind: kind, Cause: cause}
+}
+
+// opaque is an error of which only the text is of use to a caller: the timeout of
+// a dial, say, is not the end of the caller's context.
+type opaque struct{ err error }
+
+func (o opaque) Error() string { return o.err.Error() }
+
+// refusal makes an error of an E reply; errors.As finds a *wire.Refusal.
+func refusal(reply *wire.Reply) error {
+	return &wire.Refusal{Code: reply.Code, Owner: reply.Owner, Reason: string(reply.Text), Fatal: reply.Code.Fatal()}
+}
+
+// notSent says why a call's time passed before it could be sent. Needs c.mu.
+func (c *Client) notSent(k *call) (kind, cause error) {
+	if k.state == queued || c.anyUsable() {
+		return ErrTimeout, errQueuedLong
+	}
+	return ErrUnavailable, c.whyNoLeader()
 }

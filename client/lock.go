@@ -2,33 +2,61 @@ package client
 
 import (
 	"context"
-	"fmt"
-	"sync"
+	"errors"
 	"time"
+)
 
-	"github.com/holdfast-lock/holdfast/wire"
+type lockState uint8
+
+const (
+	held lockState = iota
+	released
+	lost
 )
 
 // Lock is one grant. It is renewed in the background every third of its lease
-// until it is released or lost. Its methods may be called from any goroutine.
+// until it is released or lost, so it must be released even when it is not needed
+// any more. Its methods may be called from any goroutine.
 type Lock struct {
-	c      *Client
-	key    string
-	token  uint64
-	owner  uint64
-	lease  time.Duration
-	renews bool
-	lost   chan struct{}
+	c     *Client
+	key   string
+	token uint64
+	owner uint64
+	lease uint8 // seconds
 
-	mu      sync.Mutex
-	end     time.Duration // conservative end of the lease on the client's clock
-	over    error         // ErrReleased, ErrLost or ErrClosed; nil while held
-	why     error         // detail of over
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	renewAt time.Duration // owned by the renewer: when the next renewal is due
-	busy    bool          // a renewal is under way
-	pos     int           // the renewer's heap; -1 = not in it
+	// Guarded by Client.mu.
+	timer                // of the renewal and of the end
+	state  lockState     //
+	over   error         // why it is not held: ErrReleased, ErrClosed or ErrLost
+	detail error         // of ErrLost
+	end    time.Duration // when the client stops believing
+	renews bool
+	next   time.Duration // of renewals
+	keep   *call         // the renewal under way
+	early  func()        // called once, shortly before the end
+	lostCh chan struct{}
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+}
+
+// margin is how long before the conservative end of its lease a lock counts as
+// lost: room for clocks that differ in speed, for timers that fire late and for the
+// holder to stop.
+func margin(lease time.Duration) time.Duration { return min(lease/10, 500*time.Millisecond) }
+
+// earlyBy is how long before the end a function run by Do is told.
+func earlyBy(lease time.Duration) time.Duration { return min(lease/5, 2*time.Second) }
+
+// hold makes a lock of a grant. Needs c.mu.
+func (c *Client) hold(k *call, end time.Duration) *Lock {
+	l := &Lock{
+		c: c, key: k.key, token: k.reply.Token, owner: k.owner, lease: k.lease, renews: k.renew, end: end,
+		next: k.leaseEnd() - seconds(k.lease)*2/3,
+	}
+	l.what = l
+	c.locks[l] = struct{}{}
+	l.arm()
+	return l
 }
 
 // Key is the key that is held.
@@ -43,146 +71,159 @@ func (l *Lock) Token() uint64 { return l.token }
 func (l *Lock) Owner() uint64 { return l.owner }
 
 // Lease is how long the servers protect the lock after its latest renewal.
-func (l *Lock) Lease() time.Duration { return l.lease }
-
-// margin is how long before its conservative end a lock counts as lost: room
-// for timers that fire late and for the holder to stop.
-func margin(lease time.Duration) time.Duration { return min(lease/10, 500*time.Millisecond) }
-
-// safeEnd is when the lock counts as lost. The caller owns l or holds l.mu.
-func (l *Lock) safeEnd() time.Duration { return l.end - margin(l.lease) }
+func (l *Lock) Lease() time.Duration { return seconds(l.lease) }
 
 // Expires is when the client stops believing in the lock unless it is renewed
 // before. It lies before the time at which the servers may grant it to another.
+// Ask anew instead of keeping the answer: a time.Time does not count suspension.
 func (l *Lock) Expires() time.Time {
-	l.mu.Lock()
-	left := l.safeEnd() - l.c.cfg.now()
-	l.mu.Unlock()
+	l.c.mu.Lock()
+	left := l.end - l.c.now()
+	if l.state != held {
+		left = min(left, 0)
+	}
+	l.c.unlock()
 	return time.Now().Add(left)
 }
 
 // Lost is closed when the lock is not known to be held any longer: its lease
 // ran out without a renewal, the servers say that it is over, or the client was
 // closed. It is not closed by Release.
-func (l *Lock) Lost() <-chan struct{} { return l.lost }
+func (l *Lock) Lost() <-chan struct{} {
+	l.c.mu.Lock()
+	defer l.c.unlock()
+	if l.lostCh == nil {
+		l.lostCh = make(chan struct{})
+		if l.state == lost {
+			close(l.lostCh)
+		}
+	}
+	return l.lostCh
+}
 
 // Err is nil while the lock is held, ErrReleased after Release, and otherwise
 // ErrLost or ErrClosed. Unlike Lost it reads the clock, so it is right at once
 // in a process that has been frozen.
 func (l *Lock) Err() error {
-	l.mu.Lock()
-	over, expired := l.over, l.over == nil && l.c.cfg.now() >= l.safeEnd()
-	l.mu.Unlock()
-	if expired {
-		l.finish(ErrLost, true)
-		return ErrLost
-	}
-	return over
+	l.c.mu.Lock()
+	defer l.c.unlock()
+	l.look(l.c.now())
+	return l.over
 }
 
-// Context ends when the lock is lost or released; context.Cause tells which.
+// Context ends when the lock is lost or released; context.Cause tells which:
+// ErrReleased, ErrLost or ErrClosed. It has no deadline, because renewals move
+// the end.
 func (l *Lock) Context() context.Context {
-	_ = l.Err() // a lock that has run out must not give a live context
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.c.mu.Lock()
+	defer l.c.unlock()
 	if l.ctx == nil {
 		l.ctx, l.cancel = context.WithCancelCause(context.Background())
-		if l.over != nil {
-			l.cancel(l.over)
+		if l.state != held {
+			cancel, over := l.cancel, l.over
+			l.c.later(func() { cancel(over) })
 		}
 	}
 	return l.ctx
 }
 
-// finish ends the lock once; it reports false when it was over already.
-func (l *Lock) finish(over error, lost bool) bool {
-	l.mu.Lock()
-	if l.over != nil {
-		l.mu.Unlock()
-		return false
+// look loses a lock whose end has passed. Needs c.mu.
+func (l *Lock) look(now time.Duration) {
+	if l.state == held && now >= l.end {
+		l.lose(errLeaseOver)
 	}
-	l.over = over
-	if lost {
-		close(l.lost)
-	}
-	if l.cancel != nil {
-		l.cancel(over)
-	}
-	l.mu.Unlock()
-	l.c.drop(l)
-	return true
 }
 
-// lose ends the lock for a reason other than Release.
+// lose ends the lock because it can no longer be believed in. Needs c.mu.
 func (l *Lock) lose(why error) {
-	if l.finish(ErrLost, true) {
-		l.c.cfg.log.Warn("lock lost", "key", l.key, "token", l.token, "why", why)
-	}
+	l.detail = why
+	l.finish(ErrLost, true)
+	l.c.log.Warn("lock lost", "key", l.key, "token", l.token, "reason", why)
 }
 
-// Keep renews the lease now: it begins anew. ErrNotHeld means that the lock is
-// over, and it then counts as lost; ErrUnavailable that nothing was sent and
-// ErrIndeterminate that the renewal may have been made: the lock then stays as
-// it was. Without a deadline in ctx it gives up at the lock's end.
-func (l *Lock) Keep(ctx context.Context) error {
-	if err := l.Err(); err != nil {
-		return &Error{Op: "keep", Key: l.key, Kind: ErrNotHeld, Cause: err}
+// finish ends the lock, once. Needs c.mu.
+func (l *Lock) finish(over error, isLost bool) {
+	if l.state != held {
+		return
 	}
-	l.mu.Lock()
-	total := l.safeEnd()
-	l.mu.Unlock()
-	return l.keep(ctx, total)
-}
-
-func (l *Lock) keep(ctx context.Context, total time.Duration) error {
-	k := call{op: wire.OpKeep, key: l.key, token: l.token, lease: wholeSeconds(l.lease)}
-	reply, sentAt, maybe, err := l.c.idempotent(ctx, k, total, max(l.lease/6, 200*time.Millisecond))
-	switch {
-	case err != nil:
-		return unanswered("keep", l.key, maybe, err)
-	case reply.Op == wire.OpKept:
-		l.mu.Lock()
-		l.end = max(l.end, sentAt+l.lease)
-		l.mu.Unlock()
-		return nil
-	case reply.Op == wire.OpNotHeld:
-		l.lose(fmt.Errorf("the servers say that token %d is not the holder", l.token))
-		return &Error{Op: "keep", Key: l.key, Kind: ErrNotHeld}
-	case reply.Op == wire.OpRefused:
-		return refused("keep", l.key, &reply)
-	}
-	return &Error{Op: "keep", Key: l.key, Kind: ErrIndeterminate, Cause: fmt.Errorf("unexpected reply %q", reply.Op)}
-}
-
-// Release gives the lock back and ends its Context. It tries for 5 s, or until
-// ctx ends; it then goes on in the background, so that a deferred Release frees
-// the key also where ctx has ended before.
-//
-// nil: this call ended the grant. ErrNotHeld: the lock was over already, lost or
-// released. ErrUnavailable: nobody could be told; ErrIndeterminate: somebody may
-// have been; in both cases the key is free at the latest when its lease ends.
-func (l *Lock) Release(ctx context.Context) error {
-	_ = l.Err() // a lock that has run out is lost, not released
-	if !l.finish(ErrReleased, false) {
-		l.mu.Lock()
-		over := l.over
-		l.mu.Unlock()
-		if over == ErrLost { //nolint:errorlint // our own sentinel, never wrapped
-			l.c.giveBack(l.key, l.token) // the servers may protect it for a moment more
+	c := l.c
+	l.state, l.over = released, over
+	if isLost {
+		l.state = lost
+		if l.lostCh != nil {
+			close(l.lostCh)
 		}
-		return &Error{Op: "release", Key: l.key, Kind: ErrNotHeld, Cause: over}
 	}
-	maybe, err := l.c.release(ctx, l.key, l.token)
-	if err != nil && ctx.Err() != nil {
-		l.c.giveBack(l.key, l.token)
+	delete(c.locks, l)
+	c.unschedule(&l.timer)
+	if cancel := l.cancel; cancel != nil {
+		c.later(func() { cancel(over) })
 	}
-	if err != nil && maybe {
-		// Not held, after an earlier try that may have arrived: within the
-		// lease nobody but us could have ended the grant.
-		l.mu.Lock()
-		inTime := l.c.cfg.now() < l.end
-		l.mu.Unlock()
-		if e, ok := err.(*Error); ok && e.Kind == ErrNotHeld && inTime { //nolint:errorlint // made by release just now
+	if early := l.early; early != nil && isLost {
+		c.later(early)
+	}
+	l.early = nil
+}
+
+// warn has f called once when the lock nears its end, or is lost.
+func (l *Lock) warn(f func()) {
+	l.c.mu.Lock()
+	defer l.c.unlock()
+	if l.state != held {
+		l.c.later(f)
+		return
+	}
+	l.early = f
+	l.arm()
+}
+
+// notHeld is the error of an operation on a lock that is over. Needs c.mu.
+func (l *Lock) notHeld(op string) error {
+	cause := l.over
+	if l.detail != nil {
+		cause = joined{l.over, l.detail}
+	}
+	return &Error{Op: op, Key: l.key, Kind: ErrNotHeld, Cause: cause}
+}
+
+// Release gives the lock back and ends its Context at once. It tries for 5 s,
+// through whatever leader there is; when ctx ends first, Release returns and the
+// trying goes on in the background.
+//
+// nil: the grant was ended by this call. ErrNotHeld: the lock was over before: lost
+// or already released. ErrUnavailable: nothing was sent. ErrIndeterminate: it may
+// have been released. In all cases the lock must not be believed in any more, and
+// the key is free at the latest when its lease ends.
+//
+// A release may have to be repeated, and when the first try was executed but its
+// answer was lost the second finds nothing to release. Within the lease only this
+// call can have ended the grant, so that counts as nil; later it is ErrNotHeld,
+// because the lease may have run out before.
+func (l *Lock) Release(ctx context.Context) error {
+	c := l.c
+	c.mu.Lock()
+	now := c.now()
+	if l.look(now); l.state != held {
+		err := l.notHeld("release")
+		if l.state == lost && !errors.Is(l.detail, errNotHolder) && !c.closed {
+			// The servers may protect it for a moment more; nobody needs that.
+			l.detail = joined{l.detail, errNotHolder}
+			c.giveBack(l.key, l.token, now+transport)
+		}
+		c.unlock()
+		return err
+	}
+	protected := l.end
+	l.finish(ErrReleased, false)
+	k := c.releaseCall(l.key, l.token, now, now+transport)
+	k.done = make(chan struct{})
+	c.submit(k)
+	c.unlock()
+	err := c.await(ctx, k)
+	if errors.Is(err, ErrNotHeld) {
+		c.mu.Lock()
+		defer c.unlock()
+		if k.repeated && k.settledAt < protected {
 			return nil
 		}
 	}

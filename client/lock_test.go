@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -9,182 +11,252 @@ import (
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-func TestRenewalAtAThird(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(9*time.Second))
-		from := w.now()
-		for range 5 {
-			r := w.expect(wire.OpKeep)
-			if r.at-from != 3*time.Second || r.Token != 4 || r.Lease != 9 || r.key != "k" {
-				t.Errorf("renewal %s after the last: %+v", r.at-from, r.Request)
-			}
-			from = r.at
-			time.Sleep(time.Second) // the answer takes its time, the lease counts from the sending
-			r.answer(wire.Reply{Op: wire.OpKept})
-			synctest.Wait()
-			if left := time.Until(l.Expires()); left != 8*time.Second-500*time.Millisecond {
-				t.Errorf("believes for %s", left)
-			}
-		}
-	})
-}
+func kept(p *peer, k wire.Request) { p.reply(wire.Reply{Op: wire.OpKept, Owner: k.Owner}) }
 
-func TestRenewalFollowsTheLeader(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(15*time.Second))
-		w.set("a", func(n *node) { n.leads, n.hint = false, "" })
-		time.AfterFunc(8*time.Second, func() { w.set("b", func(n *node) { n.leads = true }) })
-		r := w.expect(wire.OpKeep)
-		if r.p.n.addr != "b" {
-			t.Errorf("renewed at %s", r.p.n.addr)
-		}
-		r.answer(wire.Reply{Op: wire.OpKept})
-		synctest.Wait()
-		if l.Err() != nil {
-			t.Error(l.Err())
-		}
-	})
-}
-
-// A renewal that is not answered is repeated on another session.
-func TestRenewalIsRepeatedElsewhere(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open(WithSessions(2))
-		synctest.Wait()
-		l := w.hold(c, "k", 4, WithLease(12*time.Second))
-		w.set("a", func(n *node) { n.mute = true })
-		r1, r2 := w.expect(wire.OpKeep), w.expect(wire.OpKeep)
-		if r1.p == r2.p || r1.Token != r2.Token {
-			t.Error("not on another session")
-		}
-		if d := r2.at - r1.at; d != 2*time.Second {
-			t.Errorf("repeated after %s, want a sixth of the lease", d)
-		}
-		r2.answer(wire.Reply{Op: wire.OpKept})
-		synctest.Wait()
-		if left := l.Expires().Sub(time.Now()); left != 11500*time.Millisecond {
-			t.Errorf("believes for %s", left)
-		}
-		w.set("a", func(n *node) { n.mute = false })
-	})
-}
-
-// Under a server that has gone silent Lost comes at send + lease - margin, to
-// the nanosecond, and the context ends with it.
-func TestLostAtTheConservativeEnd(t *testing.T) {
-	for name, renewed := range map[string]bool{"never renewed": false, "renewed once": true} {
-		t.Run(name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				c := w.open()
-				l := w.hold(c, "k", 4, WithLease(10*time.Second))
-				sent := w.now()
-				if renewed {
-					r := w.expect(wire.OpKeep)
-					time.Sleep(500 * time.Millisecond)
-					r.answer(wire.Reply{Op: wire.OpKept})
-					sent = r.at
-				}
-				ctx := l.Context()
-				<-l.Lost()
-				if end := w.now() - sent; end != 9500*time.Millisecond {
-					t.Errorf("lost %s after the sending, want 9.5s", end)
-				}
-				if context.Cause(ctx) != ErrLost || l.Err() != ErrLost {
-					t.Errorf("cause %v, Err %v", context.Cause(ctx), l.Err())
-				}
-				err := l.Keep(t.Context())
-				wantKinds(t, err, ErrNotHeld, ErrLost)
-			})
-		})
+func isLost(l *Lock) bool {
+	select {
+	case <-l.Lost():
+		return true
+	default:
+		return false
 	}
 }
 
-// A reply that says otherwise ends the lock at once.
-func TestNotHeldIsLost(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(9*time.Second))
-		r := w.expect(wire.OpKeep)
-		r.answer(wire.Reply{Op: wire.OpNotHeld})
-		<-l.Lost()
-		if w.now() != r.at {
-			t.Errorf("lost %s after the answer", w.now()-r.at)
+func TestRenewalAtEveryThird(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		begin := time.Now()
+		lock := p.held(cl, "k", 7, WithLease(9*time.Second))
+		for i := range 5 {
+			k := p.expect(wire.OpKeep)
+			if k.Token != 7 || k.Lease != 9 || string(k.Text) != "k" {
+				t.Fatalf("sent %+v", k)
+			}
+			if d := time.Since(begin); d != time.Duration(i+1)*3*time.Second {
+				t.Errorf("renewal %d after %v", i, d)
+			}
+			kept(p, k)
+			synctest.Wait()
+			if left := time.Until(lock.Expires()); left != 9*time.Second-margin(9*time.Second) {
+				t.Errorf("believes for %v", left)
+			}
 		}
-		wantKinds(t, l.Release(t.Context()), ErrNotHeld, ErrLost)
-		w.expect(wire.OpRelease) // in the background: by its exact token it harms nobody
+		if isLost(lock) || lock.Err() != nil || lock.Context().Err() != nil {
+			t.Error("lost")
+		}
+	})
+}
+
+// The client stops believing before the server can stop protecting: the lease of
+// the last renewal that was answered, reckoned from before it was sent.
+func TestLostAtTheConservativeEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		begin := time.Now()
+		lock := p.held(cl, "k", 7, WithLease(9*time.Second))
+		ctx := lock.Context()
+		k := p.expect(wire.OpKeep) // after 3 s
+		time.Sleep(500 * time.Millisecond)
+		kept(p, k)
+		w.remove("a:1")
+		_ = p.conn.Close()
+		<-ctx.Done()
+		if d, want := time.Since(begin), 12*time.Second-margin(9*time.Second); d != want {
+			t.Errorf("lost after %v, want %v", d, want)
+		}
+		synctest.Wait()
+		if !isLost(lock) || !errors.Is(lock.Err(), ErrLost) || !errors.Is(context.Cause(ctx), ErrLost) {
+			t.Errorf("lost %v, %v, %v", isLost(lock), lock.Err(), context.Cause(ctx))
+		}
+		err := lock.Release(t.Context())
+		wantErr(t, err, ErrNotHeld, ErrLost, errLeaseOver)
+		wantErr(t, lock.Keep(t.Context()), ErrNotHeld)
+		if time.Until(lock.Expires()) > 0 {
+			t.Error("expires later")
+		}
+	})
+}
+
+func TestNotHeldLosesTheLockAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		begin := time.Now()
+		lock := p.held(cl, "k", 7, WithLease(9*time.Second))
+		k := p.expect(wire.OpKeep)
+		p.reply(wire.Reply{Op: wire.OpNotHeld, Owner: k.Owner})
+		<-lock.Lost()
+		if d := time.Since(begin); d != 3*time.Second {
+			t.Errorf("after %v", d)
+		}
+		wantErr(t, lock.Release(t.Context()), ErrNotHeld, ErrLost, errNotHolder)
+		p.quiet(time.Minute) // nothing is left to give back
+	})
+}
+
+// A change of leader in the middle of a lease is ridden out.
+func TestRenewalAcrossLeaders(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7, WithLease(9*time.Second))
+		k := p.expect(wire.OpKeep)
+		w.remove("a:1")
+		_ = p.conn.Close()
+		time.Sleep(4 * time.Second) // an election that takes its time
+		w.add("a:1")
+		p = w.leader("a:1")
+		again := p.expect(wire.OpKeep)
+		if again.Token != k.Token {
+			t.Fatalf("sent %+v", again)
+		}
+		sent := time.Now()
+		kept(p, again)
+		synctest.Wait()
+		if isLost(lock) || time.Until(lock.Expires()) != time.Until(sent.Add(9*time.Second-margin(9*time.Second))) {
+			t.Errorf("lost %v, expires %v", isLost(lock), time.Until(lock.Expires()))
+		}
+		p.expect(wire.OpKeep)
+	})
+}
+
+// A server that takes a keep and says nothing more is left for another session
+// while there is still time.
+func TestRenewalLeavesASilentSession(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7, WithLease(3*time.Second))
+		p.expect(wire.OpKeep) // after 1 s
+		go p.serve(func(*peer, wire.Request) {})
+		begin := time.Now()
+		q := w.leader("a:1")
+		kept(q, q.expect(wire.OpKeep))
+		synctest.Wait()
+		if isLost(lock) || time.Since(begin) > time.Second {
+			t.Errorf("lost %v after %v", isLost(lock), time.Since(begin))
+		}
+	})
+}
+
+// A late answer to a keep that was given up says nothing about the later one, not
+// even on the same session.
+func TestLateAnswerToAnEarlierKeep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7, WithLease(6*time.Second))
+		w.set("a:1", func(n *node) { n.hole = true })
+		first := p.expect(wire.OpKeep) // after 2 s
+		if ping := p.expect(wire.OpPing); ping.Owner == first.Owner {
+			t.Fatal("same number")
+		} // patience is over: the session is asked for a sign of life
+		time.Sleep(100 * time.Millisecond)
+		p.reply(wire.Reply{Op: wire.OpPong, Owner: 1}) // any sign
+		second := p.expect(wire.OpKeep)
+		before := time.Until(lock.Expires())
+		kept(p, first)
+		synctest.Wait()
+		if after := time.Until(lock.Expires()); after > before {
+			t.Errorf("believed for %v, now for %v", before, after)
+		}
+		kept(p, second)
+		synctest.Wait()
+		if after := time.Until(lock.Expires()); after <= before {
+			t.Errorf("believed for %v, still for %v", before, after)
+		}
 	})
 }
 
 func TestWithoutRenewal(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(9*time.Second), WithoutRenewal())
-		began := w.now()
-		time.Sleep(8 * time.Second)
-		done := run(func() error { return l.Keep(t.Context()) })
-		w.expect(wire.OpKeep).answer(wire.Reply{Op: wire.OpKept})
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7, WithLease(3*time.Second), WithoutRenewal())
+		p.quiet(2 * time.Second)
+		done := background(func() error { return lock.Keep(t.Context()) })
+		kept(p, p.expect(wire.OpKeep))
 		if err := <-done; err != nil {
-			t.Error(err)
+			t.Fatal(err)
 		}
-		<-l.Lost()
-		if d := w.now() - began; d != 17*time.Second-500*time.Millisecond {
-			t.Errorf("lost after %s", d)
+		if left := time.Until(lock.Expires()); left != 3*time.Second-margin(3*time.Second) {
+			t.Errorf("believes for %v", left)
 		}
-		if n := w.seen(wire.OpKeep); n != 1 {
-			t.Errorf("%d renewals", n)
+		<-lock.Lost()
+		// Released all the same: the servers may protect it a moment longer.
+		done = background(func() error { return lock.Release(t.Context()) })
+		if rel := p.expect(wire.OpRelease); rel.Token != 7 {
+			t.Errorf("sent %+v", rel)
+		}
+		wantErr(t, <-done, ErrNotHeld, ErrLost)
+	})
+}
+
+// A machine that was suspended: Go's timers stood still, the client's clock did
+// not. The first look says lost, and the alarm follows.
+func TestSuspension(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		var slept atomic.Int64
+		clock := testClock()
+		cl, p := w.open(withClock(func() time.Duration { return clock() + time.Duration(slept.Load()) }))
+		first := p.held(cl, "k", 7, WithLease(20*time.Second))
+		second := p.held(cl, "l", 8, WithLease(20*time.Second))
+		slept.Store(int64(time.Hour))
+		begin := time.Now()
+		if err := first.Err(); !errors.Is(err, ErrLost) {
+			t.Errorf("first look: %v", err)
+		}
+		if time.Until(second.Expires()) > 0 {
+			t.Error("still believed in")
+		}
+		<-second.Lost()
+		if d := time.Since(begin); d > pollInterval {
+			t.Errorf("noticed after %v", d)
 		}
 	})
 }
 
-// Err reads the clock: right at once in a process that slept past the lease,
-// before any timer of it has fired.
-func TestErrAfterSuspension(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(10*time.Second))
-		w.skew.Add(int64(9500 * time.Millisecond))
-		if l.Context().Err() == nil || l.Err() != ErrLost {
-			t.Errorf("Err = %v", l.Err())
-		}
-		select {
-		case <-l.Lost():
-		default:
-			t.Error("Lost is open")
-		}
-		// And without being asked it is noticed by the next nap's end.
-		l2 := w.hold(c, "k2", 5, WithLease(10*time.Second))
-		w.skew.Add(int64(time.Minute))
-		began := w.now()
-		<-l2.Lost()
-		if took := w.now() - began; took > maxNap {
-			t.Errorf("noticed after %s", took)
-		}
-	})
-}
+// What is looked at after a long sleep is judged by the clock, even where the
+// alarm has not gone off yet.
+func TestSuspensionBeforeAnyAlarm(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		var slept atomic.Int64
+		clock := testClock()
+		cl, p := w.open(withClock(func() time.Duration { return clock() + time.Duration(slept.Load()) }))
 
-func TestKeepOutcomes(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(60*time.Second), WithoutRenewal())
-		for _, tt := range []struct {
-			reply wire.Reply
-			kind  error
-		}{
-			{wire.Reply{Op: wire.OpRefused, Code: wire.CodeForbidden}, ErrRefused},
-			{wire.Reply{Op: wire.OpPong}, ErrIndeterminate},
-		} {
-			done := run(func() error { return l.Keep(t.Context()) })
-			w.expect(wire.OpKeep).answer(tt.reply)
-			wantKinds(t, <-done, tt.kind)
+		// At the gate.
+		cfg := acquireConfig{wait: time.Second, lease: MaxLease}
+		k := cl.startAcquire("k", &cfg)
+		p.grant(p.expect(wire.OpAcquire), 7)
+		synctest.Wait()
+		slept.Add(int64(10 * time.Second))
+		_, err := cl.collect(t.Context(), k)
+		wantErr(t, err, ErrIndeterminate)
+		rel := p.expect(wire.OpRelease)
+		p.reply(wire.Reply{Op: wire.OpReleased, Owner: rel.Owner})
+
+		// When a renewal is answered.
+		lock := p.held(cl, "k", 8, WithLease(2*time.Second), WithoutRenewal())
+		done := background(func() error { return lock.Keep(t.Context()) })
+		keep := p.expect(wire.OpKeep)
+		slept.Add(int64(1900 * time.Millisecond))
+		kept(p, keep)
+		wantErr(t, <-done, ErrNotHeld)
+
+		// In the writer.
+		first := acquire(t.Context(), cl, "first", WithWait(time.Minute))
+		synctest.Wait() // its Write is stuck
+		second := acquire(t.Context(), cl, "second", WithWait(time.Second))
+		synctest.Wait()
+		slept.Add(int64(2 * time.Second))
+		p.grant(p.expect(wire.OpAcquire), 9)
+		if r := <-first; r.err != nil {
+			t.Error(r.err)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		wantKinds(t, l.Keep(ctx), ErrIndeterminate)
-		w.expect(wire.OpKeep)
-		if l.Err() != nil {
-			t.Errorf("an unanswered renewal ended the lock: %v", l.Err())
-		}
+		wantErr(t, (<-second).err, ErrTimeout)
 	})
 }

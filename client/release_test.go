@@ -2,131 +2,172 @@ package client
 
 import (
 	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-func TestReleaseOutcomes(t *testing.T) {
-	released, notHeld := wire.Reply{Op: wire.OpReleased}, wire.Reply{Op: wire.OpNotHeld}
-	for _, tt := range []struct {
-		name   string
-		lostR  bool          // the first try's session closes without an answer
-		pass   time.Duration // before the answer
-		answer wire.Reply
-		want   []error // nil: released
+func TestReleaseIsRetried(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer wire.Op
+		late   bool
+		want   error
 	}{
-		{"released", false, 0, released, nil},
-		{"not held", false, 0, notHeld, []error{ErrNotHeld}},
-		{"refused", false, 0, wire.Reply{Op: wire.OpRefused, Code: wire.CodeForbidden}, []error{ErrRefused}},
-		{"nonsense", false, 0, wire.Reply{Op: wire.OpPong}, []error{ErrIndeterminate}},
-		{"released at the second try", true, 0, released, nil},
-		{"by an earlier try within the lease", true, 0, notHeld, nil},
-		{"by an earlier try or by expiry", true, 2 * time.Second, notHeld, []error{ErrNotHeld}},
+		"released by the second try":       {wire.OpReleased, false, nil},
+		"the first had done it":            {wire.OpNotHeld, false, nil},
+		"nobody knows: the lease was over": {wire.OpNotHeld, true, ErrNotHeld},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			inWorld(t, func(t *testing.T, w *world) {
-				c := w.open()
-				l := w.hold(c, "k", 4, WithLease(2*time.Second), WithoutRenewal())
-				done := run(func() error { return l.Release(t.Context()) })
-				r := w.expect(wire.OpRelease)
-				if tt.lostR {
-					_ = r.p.conn.Close()
-					r = w.expect(wire.OpRelease)
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newNetwork(t, "a:1")
+				cl, p := w.open()
+				lock := p.held(cl, "k", 7, WithLease(time.Second), WithoutRenewal())
+				done := background(func() error { return lock.Release(t.Context()) })
+				first := p.expect(wire.OpRelease)
+				_ = p.conn.Close()
+				p = w.leader("a:1")
+				again := p.expect(wire.OpRelease)
+				if again.Token != first.Token || string(again.Text) != "k" {
+					t.Fatalf("sent %+v after %+v", again, first)
 				}
-				if r.Token != 4 || r.key != "k" {
-					t.Errorf("released token %d of %q", r.Token, r.key)
+				if tc.late {
+					time.Sleep(950 * time.Millisecond)
 				}
-				w.skew.Add(int64(tt.pass))
-				r.answer(tt.answer)
-				if err := <-done; tt.want != nil {
-					wantKinds(t, err, tt.want...)
-				} else if err != nil {
-					t.Error(err)
+				p.reply(wire.Reply{Op: tc.answer, Owner: again.Owner})
+				err := <-done
+				if tc.want == nil && err != nil || tc.want != nil && !errors.Is(err, tc.want) {
+					t.Errorf("%v, want %v", err, tc.want)
 				}
-				w.quiet(time.Minute)
 			})
 		})
 	}
 }
 
-// A release that nobody answers ends after five seconds, unknown.
-func TestReleaseUnanswered(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(60*time.Second))
-		began := w.now()
-		w.set("a", func(n *node) { n.mute = true })
-		wantKinds(t, l.Release(t.Context()), ErrIndeterminate)
-		if took := w.now() - began; took != 5*time.Second {
-			t.Errorf("took %s", took)
+func TestReleaseWithoutAnswer(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7)
+		other := p.held(cl, "l", 8)
+		w.set("a:1", func(n *node) { n.hole = true })
+		begin := time.Now()
+		done := background(func() error { return lock.Release(t.Context()) })
+		p.expect(wire.OpRelease)
+		wantErr(t, <-done, ErrIndeterminate)
+		if d := time.Since(begin); d != transport {
+			t.Errorf("took %v", d)
 		}
-		w.set("a", func(n *node) { n.mute = false })
+		_ = p.conn.Close()
+		synctest.Wait()
+		wantErr(t, other.Release(t.Context()), ErrUnavailable)
 	})
 }
 
-// The deferred Release of a caller whose context has ended still frees the key.
-func TestReleaseWithEndedContext(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4)
+// The caller of a release may go; the release goes on.
+func TestReleaseOutlivesItsContext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		lock := p.held(cl, "k", 7)
+		_ = p.conn.Close()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		wantKinds(t, l.Release(ctx), context.Canceled)
-		if r := w.expect(wire.OpRelease); r.Token != 4 {
-			t.Errorf("released %d", r.Token)
-		}
-		if l.Err() != ErrReleased {
-			t.Error(l.Err())
+		wantOnlyIndeterminate(t, lock.Release(ctx))
+		p = w.leader("a:1")
+		if rel := p.expect(wire.OpRelease); rel.Token != 7 {
+			t.Errorf("sent %+v", rel)
 		}
 	})
 }
 
-// Release ends the renewing, also of a renewal that is under way.
-func TestReleaseEndsRenewal(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		l := w.hold(c, "k", 4, WithLease(30*time.Second))
-		w.expect(wire.OpKeep) // not answered: it would be repeated
-		done := run(func() error { return l.Release(t.Context()) })
-		w.expect(wire.OpRelease).answer(wire.Reply{Op: wire.OpReleased})
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		w.quiet(time.Minute)
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if len(c.held) > 0 || len(c.renewals.locks) > 0 {
-			t.Error("the client still looks after the lock")
-		}
-	})
-}
+func TestReleaseOfAnotherToken(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		done := background(func() error { return cl.ReleaseToken(t.Context(), "k", 5) })
+		p.reply(wire.Reply{Op: wire.OpNotHeld, Owner: p.expect(wire.OpRelease).Owner})
+		wantErr(t, <-done, ErrNotHeld)
 
-func TestTokenRequests(t *testing.T) {
-	inWorld(t, func(t *testing.T, w *world) {
-		c := w.open()
-		w.serve(func(r received) {
-			switch r.Op {
-			case wire.OpKeep:
-				if r.Token != 7 || r.Lease != 3 {
-					t.Errorf("keep %+v", r.Request)
-				}
-				r.answer(wire.Reply{Op: wire.OpKept})
-			case wire.OpRelease:
-				r.answer(wire.Reply{Op: wire.OpNotHeld})
-			case wire.OpQuery:
-				r.answer(wire.Reply{Op: wire.OpState, Token: 7, Holder: 8, RemainingMS: 1500, Waiters: 2})
-			}
+		kept := make(chan time.Time, 1)
+		done = background(func() error {
+			until, err := cl.KeepToken(t.Context(), "k", 5, 10*time.Second)
+			kept <- until
+			return err
 		})
-		end, err := c.KeepToken(t.Context(), "k", 7, 2500*time.Millisecond)
-		if err != nil || time.Until(end) != 3*time.Second-300*time.Millisecond {
-			t.Errorf("KeepToken: %s, %v", time.Until(end), err)
+		p.reply(wire.Reply{Op: wire.OpKept, Owner: p.expect(wire.OpKeep).Owner})
+		if err := <-done; err != nil {
+			t.Fatal(err)
 		}
-		wantKinds(t, c.ReleaseToken(t.Context(), "k", 7), ErrNotHeld)
-		st, err := c.Query(t.Context(), "k")
-		if want := (State{Token: 7, Owner: 8, Remaining: 1500 * time.Millisecond, Waiters: 2}); err != nil || st != want {
-			t.Errorf("Query: %+v, %v", st, err)
+		if left := time.Until(<-kept); left != 10*time.Second-margin(10*time.Second) {
+			t.Errorf("kept for %v", left)
 		}
+		states := make(chan State, 1)
+		done = background(func() error {
+			st, err := cl.Query(t.Context(), "k")
+			states <- st
+			return err
+		})
+		p.reply(wire.Reply{Op: wire.OpState, Owner: p.expect(wire.OpQuery).Owner, Token: 5, Holder: 6, RemainingMS: 1500, Waiters: 2})
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		if st := <-states; st != (State{Token: 5, Owner: 6, Remaining: 1500 * time.Millisecond, Waiters: 2}) {
+			t.Errorf("state %+v", st)
+		}
+	})
+}
+
+func TestDo(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		mine := errors.New("mine")
+		done := background(func() error {
+			return cl.Do(t.Context(), "k", func(ctx context.Context) error {
+				time.Sleep(time.Second)
+				if ctx.Err() != nil {
+					t.Error("ended early")
+				}
+				return mine
+			})
+		})
+		p.grant(p.expect(wire.OpAcquire), 4)
+		rel := p.expect(wire.OpRelease)
+		p.reply(wire.Reply{Op: wire.OpReleased, Owner: rel.Owner})
+		if err := <-done; err != mine { //nolint:errorlint // exactly this
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// The function is told before the end, waited for, and only then is released.
+func TestDoWarnsInTime(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newNetwork(t, "a:1")
+		cl, p := w.open()
+		begin := time.Now()
+		done := background(func() error {
+			return cl.Do(t.Context(), "k", func(ctx context.Context) error {
+				<-ctx.Done()
+				lease := 5 * time.Second
+				if d, want := time.Since(begin), lease-margin(lease)-earlyBy(lease); d != want {
+					t.Errorf("told after %v, want %v", d, want)
+				}
+				if !errors.Is(context.Cause(ctx), ErrLost) {
+					t.Errorf("cause %v", context.Cause(ctx))
+				}
+				time.Sleep(2 * time.Second) // too slow
+				return ctx.Err()
+			}, WithLease(5*time.Second), WithoutRenewal())
+		})
+		p.grant(p.expect(wire.OpAcquire), 4)
+		rel := p.expect(wire.OpRelease)
+		if rel.Token != 4 || time.Since(begin) < 5*time.Second {
+			t.Errorf("released %d after %v", rel.Token, time.Since(begin))
+		}
+		wantErr(t, <-done, context.Canceled, ErrNotHeld)
 	})
 }

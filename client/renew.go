@@ -1,150 +1,115 @@
 package client
 
 import (
-	"container/heap"
+	"context"
 	"errors"
 	"math/rand/v2"
-	"sync"
 	"time"
+
+	"github.com/holdfast-lock/holdfast/wire"
 )
 
-// maxNap bounds how long the renewer sleeps while locks are held: its timer
-// stands still while the machine is suspended, the clock it then reads does not.
-const maxNap = 500 * time.Millisecond
-
-// renewer is the one goroutine that keeps all locks of a client: it renews
-// each at a third of its lease and ends it when its time has come. Renewals
-// themselves run on goroutines of their own, one per lock at most.
-type renewer struct {
-	c    *Client
-	wake chan struct{}
-
-	mu    sync.Mutex
-	locks lockHeap
+// arm schedules what the lock has to do next. Needs c.mu.
+func (l *Lock) arm() {
+	at := l.end
+	if l.renews && l.keep == nil {
+		at = min(at, l.next)
+	}
+	if l.early != nil {
+		at = min(at, l.end-earlyBy(l.Lease()))
+	}
+	l.c.schedule(&l.timer, at)
 }
 
-func newRenewer(c *Client) *renewer { return &renewer{c: c, wake: make(chan struct{}, 1)} }
-
-// lockHeap orders locks by when they next need something (container/heap).
-type lockHeap []*Lock
-
-func (h lockHeap) Len() int           { return len(h) }
-func (h lockHeap) Less(i, j int) bool { return h[i].renewAt < h[j].renewAt }
-func (h lockHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].pos, h[j].pos = i, j }
-func (h *lockHeap) Push(x any)        { l := x.(*Lock); l.pos = len(*h); *h = append(*h, l) }
-func (h *lockHeap) Pop() any {
-	old := *h
-	l := old[len(old)-1]
-	old[len(old)-1] = nil
-	*h = old[:len(old)-1]
-	l.pos = -1
-	return l
-}
-
-// add begins to look after a lock whose lease was last begun at started.
-func (r *renewer) add(l *Lock, at time.Duration) {
-	r.mu.Lock()
-	l.renewAt = at
-	heap.Push(&r.locks, l)
-	first := l.pos == 0
-	r.mu.Unlock()
-	if first {
-		r.poke()
-	}
-}
-
-func (r *renewer) remove(l *Lock) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if l.pos >= 0 && l.pos < len(r.locks) && r.locks[l.pos] == l {
-		heap.Remove(&r.locks, l.pos)
-	}
-}
-
-func (r *renewer) poke() {
-	select {
-	case r.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (r *renewer) run() {
-	timer := time.NewTimer(time.Hour)
-	defer timer.Stop()
-	for {
-		if nap, some := r.turn(r.c.cfg.now()); some {
-			timer.Reset(nap)
-		} else {
-			timer.Stop()
-		}
-		select {
-		case <-timer.C:
-		case <-r.wake:
-		case <-r.c.ctx.Done():
-			return
-		}
-	}
-}
-
-// turn does what is due and says how long nothing will be.
-func (r *renewer) turn(now time.Duration) (nap time.Duration, some bool) {
-	var over []*Lock
-	r.mu.Lock()
-	for len(r.locks) > 0 && r.locks[0].renewAt <= now {
-		l := r.locks[0]
-		l.mu.Lock()
-		end, busy := l.safeEnd(), l.busy
-		if now >= end {
-			over = append(over, l)
-			heap.Pop(&r.locks)
-		} else {
-			if l.renews && !busy {
-				l.busy = true
-				r.c.wg.Go(func() { r.renew(l) })
-			}
-			l.renewAt = end // the next thing to see to, unless the renewal succeeds
-			heap.Fix(&r.locks, 0)
-		}
-		l.mu.Unlock()
-	}
-	if some = len(r.locks) > 0; some {
-		nap = min(max(r.locks[0].renewAt-now, 0), maxNap)
-	}
-	r.mu.Unlock()
-	for _, l := range over {
-		l.lose(errors.New("its lease was not renewed in time"))
-	}
-	return nap, some
-}
-
-// renew renews one lock, trying again until it is renewed or over.
-func (r *renewer) renew(l *Lock) {
-	l.mu.Lock()
-	total := l.safeEnd()
-	l.mu.Unlock()
-	err := l.keep(l.Context(), total) // no longer than the lock itself
-	now := r.c.cfg.now()
-	l.mu.Lock()
-	l.busy = false
-	next := l.end - l.lease + l.lease/3
-	if err != nil {
-		// Answered oddly or refused: as long as the lease goes on, ask again.
-		next = now + l.lease/6 + rand.N(l.lease/12)
-	}
-	next = min(next, l.safeEnd())
-	over := l.over != nil
-	l.mu.Unlock()
-	if over {
+// alarm renews the lock, warns of its end, or ends it.
+func (l *Lock) alarm(now time.Duration) {
+	if l.look(now); l.state != held {
 		return
 	}
-	if err != nil {
-		r.c.cfg.log.Warn("lock not renewed", "key", l.key, "token", l.token, "err", err)
+	if l.early != nil && now >= l.end-earlyBy(l.Lease()) {
+		l.c.later(l.early)
+		l.early = nil
 	}
-	r.mu.Lock()
-	if l.pos >= 0 && l.pos < len(r.locks) && r.locks[l.pos] == l {
-		l.renewAt = next
-		heap.Fix(&r.locks, l.pos)
+	if l.renews && l.keep == nil && now >= l.next {
+		l.keep = l.renewal(now, l.end, l.renewed)
+		l.c.submit(l.keep)
 	}
-	r.mu.Unlock()
-	r.poke()
+	if l.state == held {
+		l.arm()
+	}
+}
+
+// renewal makes a keep of this lock.
+func (l *Lock) renewal(now, deadline time.Duration, then func(*call)) *call {
+	return &call{
+		op: wire.OpKeep, key: l.key, owner: newOwner(), token: l.token, lease: l.lease,
+		start: now, deadline: deadline, patience: patienceFor(l.Lease()), then: then,
+	}
+}
+
+// renewed takes the outcome of a background renewal. Needs c.mu.
+func (l *Lock) renewed(k *call) {
+	l.keep = nil
+	if l.state != held {
+		return
+	}
+	now := l.c.now()
+	l.kept(k, now)
+	if l.state != held {
+		return
+	}
+	if k.kind != nil {
+		// The call itself has tried every way until its deadline, or was refused.
+		l.next = now + patienceFor(l.Lease())/2 + rand.N(patienceFor(l.Lease())/2)
+		l.c.log.Warn("lock not renewed", "key", l.key, "token", l.token, "err", k.kind, "cause", k.cause)
+	}
+	l.arm()
+}
+
+// kept applies the outcome of any keep of this lock. Needs c.mu.
+func (l *Lock) kept(k *call, now time.Duration) {
+	if l.look(now); l.state != held {
+		return // an answer after the end does not bring a lock back
+	}
+	switch {
+	case k.kind == nil:
+		l.end = max(l.end, k.sentAt+l.Lease()-margin(l.Lease()))
+		l.next = max(l.next, k.sentAt+l.Lease()/3)
+	case errors.Is(k.kind, ErrNotHeld):
+		l.lose(errNotHolder)
+	}
+}
+
+// Keep renews the lease now: it begins anew. ErrNotHeld means that the lock is
+// over, and it then counts as lost. After ErrUnavailable (nothing was sent),
+// ErrIndeterminate (it may have been renewed), ErrRefused or ctx's error the lock
+// stays as it was. Keep gives up at the lock's end.
+func (l *Lock) Keep(ctx context.Context) error {
+	c := l.c
+	c.mu.Lock()
+	now := c.now()
+	if l.look(now); l.state != held {
+		defer c.unlock()
+		return l.notHeld("keep")
+	}
+	k := l.renewal(now, l.end, nil)
+	k.done = make(chan struct{})
+	k.then = func(k *call) {
+		if l.state == held {
+			if l.kept(k, c.now()); l.state == held {
+				l.arm()
+			}
+		}
+	}
+	c.submit(k)
+	c.unlock()
+	err := c.await(ctx, k)
+	if err == nil {
+		c.mu.Lock()
+		defer c.unlock()
+		if l.state == lost { // the answer came after the end
+			return l.notHeld("keep")
+		}
+	}
+	return err
 }

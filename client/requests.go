@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
@@ -17,96 +16,121 @@ type State struct {
 	Waiters   int           // acquires in the key's queue
 }
 
-// Query asks who holds a key. It says nothing about the next moment: never
-// enter a critical section because of it.
+// Query asks who holds a key, for up to 5 s. It says nothing about the next
+// moment: never enter a critical section because of it. The errors are
+// ErrUnavailable, ErrRefused, ErrClosed and ctx's.
 func (c *Client) Query(ctx context.Context, key string) (State, error) {
-	reply, err := c.ask(ctx, "query", call{op: wire.OpQuery, key: key})
-	if err != nil {
+	if err := wire.ValidKey(key); err != nil {
+		return State{}, &Error{Op: "query", Key: key, Kind: ErrRefused, Cause: err}
+	}
+	k := &call{op: wire.OpQuery, key: key, patience: maxPatience}
+	if err := c.request(ctx, k); err != nil {
 		return State{}, err
 	}
-	return State{Token: reply.Token, Owner: reply.Holder, Remaining: time.Duration(reply.RemainingMS) * time.Millisecond, Waiters: int(reply.Waiters)}, nil
+	r := &k.reply
+	return State{
+		Token: r.Token, Owner: r.Holder, Remaining: time.Duration(r.RemainingMS) * time.Millisecond, Waiters: int(r.Waiters),
+	}, nil
 }
 
-// Ping returns when the leader has answered.
+// Ping returns when the leader has answered, within 5 s. The errors are those of
+// Query.
 func (c *Client) Ping(ctx context.Context) error {
-	_, err := c.ask(ctx, "ping", call{op: wire.OpPing})
-	return err
-}
-
-// ask sends a question, which may be repeated at will.
-func (c *Client) ask(ctx context.Context, op string, k call) (wire.Reply, error) {
-	if k.key != "" || k.op != wire.OpPing {
-		if err := wire.ValidKey(k.key); err != nil {
-			return wire.Reply{}, &Error{Op: op, Key: k.key, Kind: ErrRefused, Cause: err}
-		}
-	}
-	reply, _, _, err := c.idempotent(ctx, k, c.cfg.now()+transport, transport/3)
-	switch {
-	case err != nil:
-		return reply, unanswered(op, k.key, false, err)
-	case reply.Op == wire.OpRefused:
-		return reply, refused(op, k.key, &reply)
-	case reply.Op != wire.OpState && reply.Op != wire.OpPong:
-		return reply, &Error{Op: op, Key: k.key, Kind: ErrUnavailable, Cause: fmt.Errorf("unexpected reply %q", reply.Op)}
-	}
-	return reply, nil
-}
-
-// unanswered makes the error of a request without an answer; maybe says
-// whether one of its tries may have been executed.
-func unanswered(op, key string, maybe bool, err error) error {
-	e := &Error{Op: op, Key: key, Cause: err}
-	var f *fate
-	if errors.As(err, &f) {
-		e.Cause = f.cause
-	}
-	if maybe {
-		e.Kind = ErrIndeterminate
-		return e
-	}
-	return e.classify()
+	return c.request(ctx, &call{op: wire.OpPing, patience: maxPatience})
 }
 
 // ReleaseToken gives back exactly one grant, for callers that kept only its
-// token. Errors are those of Lock.Release; ErrNotHeld is also the answer when an
-// earlier try of this same call ended the grant and its answer was lost.
+// token, and tries for 5 s like Lock.Release. The errors are those of Release;
+// ErrNotHeld is also the answer when an earlier try of this same call ended the
+// grant and its answer was lost, and its text says where that may be so.
 func (c *Client) ReleaseToken(ctx context.Context, key string, token uint64) error {
-	_, err := c.release(ctx, key, token)
-	return err
-}
-
-func (c *Client) release(ctx context.Context, key string, token uint64) (maybe bool, err error) {
 	if err := wire.ValidKey(key); err != nil {
-		return false, &Error{Op: "release", Key: key, Kind: ErrRefused, Cause: err}
+		return &Error{Op: "release", Key: key, Kind: ErrRefused, Cause: err}
 	}
-	k := call{op: wire.OpRelease, key: key, token: token}
-	reply, _, maybe, err := c.idempotent(ctx, k, c.cfg.now()+transport, transport/3)
-	switch {
-	case err != nil:
-		return maybe, unanswered("release", key, maybe, err)
-	case reply.Op == wire.OpReleased:
-		return maybe, nil
-	case reply.Op == wire.OpNotHeld:
-		return maybe, &Error{Op: "release", Key: key, Kind: ErrNotHeld}
-	case reply.Op == wire.OpRefused:
-		return maybe, refused("release", key, &reply)
-	}
-	return maybe, &Error{Op: "release", Key: key, Kind: ErrIndeterminate, Cause: fmt.Errorf("unexpected reply %q", reply.Op)}
+	now := c.now()
+	return c.request(ctx, c.releaseCall(key, token, now, now+transport))
 }
 
 // KeepToken renews exactly one grant once: its lease begins anew, with this
 // length (1 to 255 s, rounded up to whole seconds). It returns the time at
-// which the caller must stop believing in it.
+// which the caller must stop believing in it. It tries for 5 s; the errors are
+// those of Lock.Keep.
 func (c *Client) KeepToken(ctx context.Context, key string, token uint64, lease time.Duration) (time.Time, error) {
-	if lease < MinLease || lease > MaxLease {
-		return time.Time{}, &Error{Op: "keep", Key: key, Kind: ErrRefused, Cause: fmt.Errorf("lease of %s: use %s to %s", lease, MinLease, MaxLease)}
+	err := checkLease(lease)
+	if err == nil {
+		err = wire.ValidKey(key)
 	}
-	if err := wire.ValidKey(key); err != nil {
+	if err != nil {
 		return time.Time{}, &Error{Op: "keep", Key: key, Kind: ErrRefused, Cause: err}
 	}
-	l := &Lock{c: c, key: key, token: token, lease: time.Duration(wholeSeconds(lease)) * time.Second, lost: make(chan struct{}), pos: -1}
-	if err := l.keep(ctx, c.cfg.now()+transport); err != nil {
+	k := &call{op: wire.OpKeep, key: key, token: token, lease: wholeSeconds(lease), patience: patienceFor(lease)}
+	if err := c.request(ctx, k); err != nil {
 		return time.Time{}, err
 	}
-	return l.Expires(), nil
+	lease = seconds(k.lease)
+	return time.Now().Add(k.sentAt + lease - margin(lease) - c.now()), nil
+}
+
+// request submits a call that may be repeated, and waits for its outcome.
+func (c *Client) request(ctx context.Context, k *call) error {
+	if err := ctx.Err(); err != nil {
+		return &Error{Op: opName(k.op), Key: k.key, Kind: err}
+	}
+	if k.owner == 0 {
+		k.owner = newOwner()
+	}
+	k.start = c.now()
+	k.deadline = k.start + transport
+	k.done = make(chan struct{})
+	c.mu.Lock()
+	if c.closed {
+		c.unlock()
+		return &Error{Op: opName(k.op), Key: k.key, Kind: ErrClosed}
+	}
+	c.submit(k)
+	c.unlock()
+	return c.await(ctx, k)
+}
+
+// await returns a repeatable call's outcome, or ctx's end. A release goes on
+// without its caller; any other call is given up.
+func (c *Client) await(ctx context.Context, k *call) error {
+	select {
+	case <-k.done:
+	case <-ctx.Done():
+		c.mu.Lock()
+		defer c.unlock()
+		if k.state == done {
+			break
+		}
+		if k.op == wire.OpRelease {
+			return newError("release", k.key, ErrIndeterminate, ctx.Err())
+		}
+		if k.state == possiblySent {
+			k.session.drop(k)
+			c.settleUnanswered(k, ctx.Err())
+			break
+		}
+		var cause error
+		if !c.anyUsable() {
+			cause = c.whyNoLeader()
+		}
+		c.settleUnsent(k, ctx.Err(), cause)
+	}
+	if k.kind == nil {
+		return nil
+	}
+	cause := k.cause
+	if k.repeated && errors.Is(k.kind, ErrNotHeld) && k.op == wire.OpRelease {
+		cause = errUnbelieved
+	}
+	return newError(opName(k.op), k.key, k.kind, cause)
+}
+
+// releaseCall makes a release of exactly this token.
+func (c *Client) releaseCall(key string, token uint64, now, deadline time.Duration) *call {
+	return &call{
+		op: wire.OpRelease, key: key, owner: newOwner(), token: token,
+		start: now, deadline: deadline, patience: maxPatience,
+	}
 }

@@ -4,233 +4,292 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
+	"runtime"
 	"time"
 
 	"github.com/holdfast-lock/holdfast/wire"
 )
 
-// errExpired bounces a request whose time had passed before it was sent.
-var errExpired = errors.New("not sent in time")
+const (
+	// batchBytes is about how much goes into one Write: large enough for
+	// hundreds of requests, small enough that a wait in it is not stale.
+	batchBytes = 64 << 10
+	// minWriteTime keeps a request whose time is nearly over from failing a
+	// write, and with it a session, that would have taken microseconds.
+	minWriteTime = 100 * time.Millisecond
+	// drainTime is how long replies are still read after a failed write: a
+	// server that closes politely has sent them before.
+	drainTime = 200 * time.Millisecond
+	// quietTime without a byte from a server that owes an answer brings a ping;
+	// suspectTime without an answer to it makes calls avoid the session;
+	// after deadTime it is closed. Half-open connections report no error.
+	quietTime   = 2 * time.Second
+	suspectTime = time.Second
+	deadTime    = 5 * time.Second
+)
 
-// call is one request. Each time it is submitted to a session exactly one
-// result comes back on res, unless its caller withdraws it from the queue or
-// abandons it.
-type call struct {
-	op    wire.Op
-	key   string
-	owner uint64
-	token uint64
-	lease uint8
-	now   bool          // an immediate attempt: wait 0 on the wire
-	until time.Duration // nothing is sent after this time
-	wait  time.Duration // of an acquire: the time at which its wait ends
-	res   chan result   // buffered, 1
-
-	sess   *session      // guarded by its mu once submitted, as is what follows
-	write  uint64        // number of the session's Write that it is part of
-	sentAt time.Duration // read just before the bytes went
-}
-
-// result is the end of one submission.
-type result struct {
-	reply  wire.Reply
-	err    error // nil: reply is the answer
-	unsent bool  // with err: not one byte was accepted by the connection
-	final  bool  // with unsent: nor will another session do better
-}
-
-// session is one connection: a reader and a writer goroutine that any number
-// of calls share.
+// session is one connection to a leader, shared by any number of calls: a
+// reader and a writer goroutine. Everything below conn is guarded by Client.mu.
 type session struct {
 	c    *Client
 	conn net.Conn
+	raw  net.Conn // conn, or what is under its TLS
 	addr string
-	born time.Duration
+	wake chan struct{} // the writer has something to do
+	read chan struct{} // closed when the reader has ended
 
-	mu       sync.Mutex
-	queue    []*call          // not sent: may be withdrawn
-	pending  map[uint64]*call // possibly sent, by owner
-	cancels  []uint64
-	writes   uint64 // number of the latest Write
-	writing  bool   // it has not returned
-	pings    bool   // a liveness ping is due
-	retired  bool   // takes no further calls
-	closed   bool
-	cause    error // of closed
-	lastRead time.Duration
-	silent   int // checks since the unanswered liveness ping; 0 = none is out
-
-	text []byte // owned by the writer: scratch for keys
-	wake chan struct{}
-	gone chan struct{} // closed when the session is closed
+	out       []*call          // not sent, oldest first; those no longer ours are skipped
+	next      int              // out[:next] is sent or skipped
+	inWrite   []frame          // what the running Write carries
+	pending   map[uint64]*call // possibly sent and unanswered, by owner
+	load      int              // calls in out and pending
+	acquires  int              // of them, acquires
+	cancels   []uint64         // owners to cancel
+	pingDue   bool
+	pingOwner uint64
+	pingAt    time.Duration // of an unanswered ping; 0 = none
+	lastRead  time.Duration
+	timer           // of the health check
+	answered  bool  // by any reply since the greeting
+	avoided   bool  // overdue: nothing new goes here until it answers
+	draining  bool  // not the leader, or replaced: ends when it owes nothing
+	err       error // why it has ended; nil while it lives
 }
 
-func newSession(c *Client, conn net.Conn, addr string) *session {
-	s := &session{
-		c: c, conn: conn, addr: addr, born: c.cfg.now(), pending: make(map[uint64]*call),
-		wake: make(chan struct{}, 1), gone: make(chan struct{}),
+// frame is where a call's request begins in a written buffer.
+type frame struct {
+	off int
+	k   *call
+}
+
+// usable reports whether new calls may go here.
+func (s *session) usable() bool { return s.err == nil && !s.avoided && !s.draining }
+
+// add queues a call. Needs c.mu.
+func (s *session) add(k *call, now time.Duration) {
+	k.state, k.session = queued, s
+	s.load++
+	if k.op == wire.OpAcquire {
+		s.acquires++
 	}
-	s.lastRead = s.born
-	return s
-}
-
-// start runs the session's goroutines; r has read what the greeting needed.
-func (s *session) start(r *wire.ReplyReader) {
-	s.c.wg.Go(s.writeLoop)
-	s.c.wg.Go(func() { s.readLoop(r) })
-}
-
-// submit queues a call; false means that this session takes none.
-func (s *session) submit(k *call) bool {
-	s.mu.Lock()
-	if s.retired || s.closed {
-		s.mu.Unlock()
-		return false
+	s.out = append(s.out, k)
+	if s.timer.pos == 0 {
+		s.lastRead = now // nothing was owed until now
+		s.c.schedule(&s.timer, now+quietTime)
 	}
-	k.sess = s
-	s.queue = append(s.queue, k)
-	s.mu.Unlock()
-	s.poke()
-	return true
+	poke(s.wake)
 }
 
-func (s *session) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
+// leave takes a call off the session's account. Needs c.mu.
+func (s *session) leave(k *call) {
+	k.session = nil
+	s.load--
+	if k.op == wire.OpAcquire {
+		s.acquires--
 	}
 }
 
-// withdraw takes a call back that was definitely not sent. False: it was, or
-// may have been, or its result is on its way.
-func (s *session) withdraw(k *call) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, q := range s.queue {
-		if q == k {
-			s.queue = append(s.queue[:i], s.queue[i+1:]...)
-			return true
-		}
-	}
-	return false
-}
-
-// cancel asks the server to take a queued acquire out of its queue.
-func (s *session) cancel(owner uint64) {
-	s.mu.Lock()
-	if !s.closed {
-		s.cancels = append(s.cancels, owner)
-	}
-	s.mu.Unlock()
-	s.poke()
-}
-
-// abandon forgets a call that may have been sent; its reply will be ignored.
-// False: its result is there, or on its way.
-func (s *session) abandon(k *call) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.pending[k.owner] != k {
-		return false
-	}
+// drop forgets a possibly sent call; a late reply to it is ignored. Needs c.mu.
+func (s *session) drop(k *call) {
 	delete(s.pending, k.owner)
-	return true
+	s.leave(k)
 }
 
-func (s *session) readLoop(r *wire.ReplyReader) {
-	var reply wire.Reply
+// cancel asks the server to take an acquire out of its queue. Needs c.mu.
+func (s *session) cancel(owner uint64) {
+	s.cancels = append(s.cancels, owner)
+	poke(s.wake)
+}
+
+// writeLoop is the session's writer. Whatever ends a session, it is this
+// goroutine that settles its calls, because it alone knows what was sent.
+func (s *session) writeLoop() {
+	defer s.c.wg.Done()
+	var buf []byte
+	sent := 0
 	for {
-		if err := r.Read(&reply); err != nil {
-			s.close(fmt.Errorf("session with %s: %w", s.addr, err))
-			return
+		<-s.wake
+		// Others that are ready to run are about to queue requests: let them,
+		// and one Write carries all.
+		runtime.Gosched()
+		for {
+			var limit time.Duration
+			var alive bool
+			buf, limit, alive = s.encode(buf[:0])
+			if !alive {
+				s.finish(sent)
+				return
+			}
+			if len(buf) == 0 {
+				break
+			}
+			_ = s.conn.SetWriteDeadline(time.Now().Add(limit))
+			n, err := s.conn.Write(buf)
+			sent = n
+			if err != nil || n < len(buf) {
+				s.writeFailed(err)
+			}
 		}
-		s.deliver(&reply)
 	}
 }
 
-// deliver correlates one reply.
-func (s *session) deliver(reply *wire.Reply) {
-	if reply.Op == wire.OpMoved || reply.Op == wire.OpRefused {
-		reply.Text = append([]byte(nil), reply.Text...) // the reader's buffer is reused
-	} else {
-		reply.Text = nil
+// encode takes what is due into buf and says how long its Write may take. This
+// is the last moment before the bytes go: waits are recomputed and what is too
+// late is not sent.
+func (s *session) encode(buf []byte) (_ []byte, limit time.Duration, alive bool) {
+	c := s.c
+	c.mu.Lock()
+	defer c.unlock()
+	if s.err != nil {
+		return buf, 0, false
 	}
-	s.mu.Lock()
-	s.lastRead, s.silent = s.c.cfg.now(), 0
-	if reply.Op == wire.OpMoved {
-		s.retired = true
+	clear(s.inWrite)
+	s.inWrite = s.inWrite[:0]
+	now := c.now()
+	until := now + transport
+	for s.next < len(s.out) && len(buf) < batchBytes {
+		k := s.out[s.next]
+		s.out[s.next] = nil
+		s.next++
+		if k.state != queued || k.session != s {
+			continue
+		}
+		if now >= k.sendUntil() {
+			kind, cause := c.notSent(k)
+			c.settleUnsent(k, kind, cause)
+			continue
+		}
+		off := len(buf)
+		buf = k.append(buf, now)
+		k.state, k.sentAt = possiblySent, now
+		s.pending[k.owner] = k
+		s.inWrite = append(s.inWrite, frame{off, k})
+		until = min(until, k.sendUntil())
+		if k.op != wire.OpAcquire && k.at > now+k.patience {
+			c.schedule(&k.timer, now+k.patience) // it had waited for a session
+		}
 	}
-	k := s.pending[reply.Owner]
-	delete(s.pending, reply.Owner)
-	s.mu.Unlock()
-	if reply.Op == wire.OpMoved {
-		s.c.moved(s, string(reply.Text))
+	if s.next == len(s.out) {
+		s.out, s.next = s.out[:0], 0
 	}
-	switch {
-	case k != nil:
-		k.res <- result{reply: *reply}
-	case reply.Op == wire.OpRefused && reply.Owner == 0:
-		s.close(fmt.Errorf("server %s refused the session: %s", s.addr, reply.Text))
+	for _, owner := range s.cancels {
+		buf, _ = wire.AppendRequest(buf, &wire.Request{Op: wire.OpCancel, Owner: owner})
 	}
+	s.cancels = s.cancels[:0]
+	if s.pingDue {
+		s.pingDue = false
+		buf, _ = wire.AppendRequest(buf, &wire.Request{Op: wire.OpPing, Owner: s.pingOwner})
+	}
+	return buf, max(until-now, minWriteTime), true
 }
 
-// close ends the session: what was not sent moves on, what may have been is
-// unknown to its callers. What is being written right now is left to wrote.
-func (s *session) close(cause error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
+// append encodes the call's request as of now. Its parts were checked before
+// it was submitted, so it cannot be refused here.
+func (k *call) append(buf []byte, now time.Duration) []byte {
+	k.waitSent = k.wireWait(now)
+	req := wire.Request{Op: k.op, Wait: k.waitSent, Lease: k.lease, Owner: k.owner, Token: k.token}
+	req.Text = append(k.c.scratch[:0], k.key...) // guarded by c.mu like all of this
+	buf, err := wire.AppendRequest(buf, &req)
+	if err != nil {
+		panic(fmt.Sprintf("holdfast client: unchecked request: %v", err))
+	}
+	return buf
+}
+
+// writeFailed ends the session, but reads what the server had already said.
+func (s *session) writeFailed(err error) {
+	if err == nil {
+		err = errors.New("short write")
+	}
+	_ = s.conn.SetReadDeadline(time.Now().Add(drainTime))
+	s.c.mu.Lock()
+	s.fail(fmt.Errorf("write to %s: %w", s.addr, err))
+	s.c.unlock()
+}
+
+// fail marks the session as ended; the writer does the rest. Needs c.mu.
+func (s *session) fail(err error) {
+	if s.err != nil {
 		return
 	}
-	s.closed, s.retired, s.cause = true, true, cause
-	queue := s.queue
-	s.queue = nil
-	var unknown []*call
-	for owner, k := range s.pending {
-		if !s.writing || k.write != s.writes {
-			delete(s.pending, owner)
-			unknown = append(unknown, k)
+	s.err = err
+	s.c.unschedule(&s.timer)
+	s.c.forget(s)
+	poke(s.wake)
+}
+
+// abort ends the session at once and throws away what its socket has not sent
+// yet, so that a request given up here does not arrive later. Needs c.mu.
+func (s *session) abort(err error) {
+	s.fail(fmt.Errorf("session with %s given up: %w", s.addr, err))
+	if tcp, ok := s.raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	s.c.later(func() { _ = s.raw.Close() })
+}
+
+// finish settles every call of an ended session: what the connection did not
+// take moves on, what it may have sent is unknown unless it may be repeated.
+// sent is how many bytes the last Write took.
+func (s *session) finish(sent int) {
+	c := s.c
+	c.mu.Lock()
+	now := c.now()
+	s.unsend(sent)
+	s.unqueue()
+	c.pump(now)
+	c.unlock()
+
+	<-s.read // replies that came before the end still count
+	_ = s.raw.Close()
+
+	c.mu.Lock()
+	now = c.now()
+	for _, k := range s.pending {
+		s.drop(k)
+		switch {
+		case k.op == wire.OpAcquire:
+			cause := k.cause
+			if cause == nil {
+				cause = k.left
+			}
+			if cause == nil {
+				cause = s.err
+			}
+			c.settleUnanswered(k, cause)
+		default:
+			k.repeat()
+			c.enqueue(k)
 		}
 	}
-	close(s.gone)
-	s.mu.Unlock()
-	_ = s.conn.Close()
-	s.c.forget(s, true)
-	for _, k := range queue {
-		k.res <- result{err: cause, unsent: true}
-	}
-	for _, k := range unknown {
-		k.res <- result{err: cause}
-	}
+	c.log.Debug("session ended", "addr", s.addr, "reason", s.err)
+	c.pump(now)
+	c.unlock()
 }
 
-// check closes a session that is done with, sends a liveness ping when an
-// answer is overdue, and closes a session whose peer has gone silent: a half-open
-// connection reports no error. Patience is counted in checks, not in time: after
-// this process was frozen the answer may be here and only not read yet.
-func (s *session) check(now time.Duration) {
-	s.mu.Lock()
-	waiting := len(s.pending) > 0
-	switch {
-	case s.closed:
-	case !waiting && s.retired && len(s.queue) == 0:
-		defer s.close(fmt.Errorf("session with %s is not needed any more", s.addr))
-	case !waiting:
-		s.silent = 0
-	case s.silent == 0 && now-s.lastRead > pingAfter:
-		s.silent, s.pings = 1, true
-		defer s.poke()
-	case s.silent > 0 && s.silent < pingPatience:
-		s.silent++
-	case s.silent > 0:
-		defer s.close(fmt.Errorf("session with %s: no sign of life for %s", s.addr, now-s.lastRead))
+// unsend takes back the calls of the last Write of which the connection took
+// not one byte. Needs c.mu.
+func (s *session) unsend(sent int) {
+	for i := len(s.inWrite) - 1; i >= 0; i-- {
+		f := s.inWrite[i]
+		if f.off < sent {
+			break
+		}
+		if k := f.k; k.state == possiblySent && k.session == s {
+			s.drop(k)
+			s.c.requeue(k)
+		}
 	}
-	s.mu.Unlock()
+	s.inWrite = nil
 }
 
-const (
-	checkEvery   = time.Second
-	pingAfter    = 2 * time.Second
-	pingPatience = 3 // checks
-)
+// unqueue takes back what was not sent. Needs c.mu.
+func (s *session) unqueue() {
+	for i := len(s.out) - 1; i >= s.next; i-- {
+		if k := s.out[i]; k != nil && k.state == queued && k.session == s {
+			s.leave(k)
+			s.c.requeue(k)
+		}
+	}
+	s.out, s.next = nil, 0
+}

@@ -32,7 +32,7 @@ func TestOnlyHeartbeatsAreSpaced(t *testing.T) {
 		want bool
 	}{
 		{raft.AppendEntriesRequest{Term: 3}, true},
-		{raft.AppendEntriesRequest{Term: 3, Leader: []byte("x")}, true},
+		{raft.AppendEntriesRequest{Term: 3, RPCHeader: raft.RPCHeader{Addr: []byte("x")}}, true},
 		{raft.AppendEntriesRequest{Term: 3, LeaderCommitIndex: 1}, false},
 		{raft.AppendEntriesRequest{Term: 3, PrevLogEntry: 1, PrevLogTerm: 1}, false},
 		{raft.AppendEntriesRequest{Term: 3, Entries: []*raft.Log{{}}}, false},

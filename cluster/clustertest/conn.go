@@ -75,7 +75,7 @@ func (c *Conn) SendRaw(raw []byte) {
 	}
 }
 
-// Read reads the next reply, waiting at most the given time.
+// ReadReply reads the next reply, waiting at most the given time.
 func (c *Conn) ReadReply(wait time.Duration) (Reply, error) {
 	if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
 		return Reply{}, err
