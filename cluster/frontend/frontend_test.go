@@ -202,6 +202,26 @@ func TestGrantStuckBehindAClientThatDoesNotReadIsGivenBack(t *testing.T) {
 	})
 }
 
+func TestGrantWhoseWriteFailedIsGivenBack(t *testing.T) {
+	inBubble(t, nil, func(b *bench) {
+		p, q := b.dialSilent(), b.dial()
+		p.send(acquire(1, "a", 0, 200), acquire(2, "b", 0, 200)) // both in the one write that blocks
+		_, _ = p.conn.Read(make([]byte, 30))                     // the first frame and a part of the second
+		time.Sleep(b.srv.cfg.WriteTimeout + time.Millisecond)
+		q.send(acquire(4, "b", 0, 10), acquire(5, "a", 0, 10))
+		q.next(wire.OpTimeout, 4) // its frame was begun: only the lease ends it
+		q.next(wire.OpTimeout, 5)
+	})
+	inBubble(t, nil, func(b *bench) {
+		p, q := b.dialSilent(), b.dial()
+		p.send(acquire(1, "a", 0, 200), acquire(2, "b", 0, 200))
+		_, _ = p.conn.Read(make([]byte, 10)) // a part of the first frame
+		time.Sleep(b.srv.cfg.WriteTimeout + time.Millisecond)
+		q.send(acquire(3, "b", 0, 10))
+		q.next(wire.OpAcquired, 3)
+	})
+}
+
 func TestBounds(t *testing.T) {
 	small := func(c *Config) { c.MaxWaitersPerKey, c.MaxWaiters, c.MaxGrants = 2, 3, 2 }
 	inBubble(t, small, func(b *bench) {

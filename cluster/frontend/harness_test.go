@@ -91,6 +91,28 @@ func (l *memLog) set(hold bool, fail error) {
 	}
 }
 
+// step applies the oldest entry held back.
+func (l *memLog) step() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[0]()
+	l.held = l.held[1:]
+}
+
+// ops counts the operations of one kind ever proposed.
+func (l *memLog) ops(kind fsm.Kind) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		for _, op := range e.Ops {
+			if op.Kind == kind {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 func (l *memLog) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -98,5 +98,9 @@ func TestStaleEpochIsMovedAndEndsTheTerm(t *testing.T) {
 		if b.table.Len() != 0 {
 			t.Error("a stale entry was executed")
 		}
+		synctest.Wait()
+		if n := len(b.log.resigns); n != 1 {
+			t.Errorf("resigned %d times, want once: another leader has taken over", n)
+		}
 	})
 }
