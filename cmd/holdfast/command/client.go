@@ -64,10 +64,21 @@ func (l clientLocker) Acquire(ctx context.Context, key string, wait, lease time.
 	if err != nil {
 		return nil, err
 	}
-	return clientLock{lock}, nil
+	return &clientLock{Lock: lock}, nil
 }
 
-// clientLock is the client's lock as a supervised command needs it.
-type clientLock struct{ *client.Lock }
+// clientLock is the client's lock as a supervised command needs it: used from
+// one goroutine.
+type clientLock struct {
+	*client.Lock
+	end time.Time // of the lease, as it was when the lock was last held
+}
 
-func (l clientLock) Remaining() time.Duration { return time.Until(l.Expires()) }
+// Remaining goes on to count the lease of a lock that is lost before its end:
+// the command then still has that long to end in good order.
+func (l *clientLock) Remaining() time.Duration {
+	if end := l.Expires(); l.end.IsZero() || l.Err() == nil {
+		l.end = end
+	}
+	return time.Until(l.end)
+}
