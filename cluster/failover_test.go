@@ -134,6 +134,24 @@ func TestResign(t *testing.T) {
 	})
 }
 
+// A resignation that comes while another is under way is not forgotten: the
+// node may have lost and regained leadership since that one began.
+func TestResignDuringAnother(t *testing.T) {
+	c := newCluster(t, 3).start()
+	old := c.leader()
+	old.n.resigning.Store(true)
+	old.n.Resign("test")
+	if !old.n.resignAgain.Load() {
+		t.Fatal("the second resignation left no trace")
+	}
+	old.n.resigning.Store(false)
+	old.n.Resign("test")
+	eventually(t, "another leader", func() bool { return c.leader() != old })
+	eventually(t, "the second resignation to be done with", func() bool {
+		return !old.n.resigning.Load() && !old.n.resignAgain.Load()
+	})
+}
+
 // Falling silent is what is left when no transfer works.
 func TestMuteLosesLeadership(t *testing.T) {
 	c := newCluster(t, 3).start()

@@ -63,6 +63,8 @@ type Node struct {
 	member    atomic.Pointer[membership] // nil unless leading
 	waiting   atomic.Pointer[string]     // what forming or joining waits for, for Ready
 	resigning atomic.Bool
+	// a Resign came while another was under way
+	resignAgain atomic.Bool
 
 	mu       sync.Mutex
 	stopping bool           // guarded by mu: no new goroutines

@@ -95,12 +95,23 @@ func (n *Node) awaitSuccessor(ctx context.Context) {
 
 // Resign gives up leadership in the background: by a transfer or, where that
 // fails, by falling silent until the leader's lease has run out. The only voter
-// of a cluster begins a new term instead.
+// of a cluster begins a new term instead. A call while another is under way is
+// made good after it: leadership may have been lost and regained in between.
 func (n *Node) Resign(reason string) {
 	if !n.resigning.CompareAndSwap(false, true) {
+		n.resignAgain.Store(true)
+		if n.resigning.Load() || !n.resignAgain.Swap(false) {
+			return // the one under way will see it, or has
+		}
+		n.Resign(reason)
 		return
 	}
-	done := func() { n.resigning.Store(false) }
+	done := func() {
+		n.resigning.Store(false)
+		if n.resignAgain.Swap(false) {
+			n.Resign("asked again while leadership was being given up")
+		}
+	}
 	r := n.raft.Load()
 	if r == nil || r.State() != raft.Leader {
 		done()

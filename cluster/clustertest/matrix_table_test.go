@@ -25,7 +25,7 @@ var matrix = map[string]map[string]expectation{
 		held:       {"joins the tail; later `A X`, or `T X` when the wait ends", acquireQueues},
 		queued:     {"joins the tail", acquireQueues},
 		queueFull:  {"`B X` at once", acquireAnswered(5, wire.OpBusy)},
-		serverFull: {"`B X` at once", acquireServerFull(5)},
+		serverFull: {"`B X` at once; joins the tail where the key is held", acquireServerFull(5)},
 		follower:   {"`M X`", acquireAnswered(5, wire.OpMoved)},
 	},
 	"`A` again, same key and owner": {
