@@ -19,7 +19,7 @@ run: build
 	$(BIN) dev
 
 build:
-	$(GO) build -tags $(TAGS) -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/holdfast
+	CGO_ENABLED=0 $(GO) build -tags $(TAGS) -trimpath -ldflags '$(LDFLAGS)' -o $(BIN) ./cmd/holdfast
 
 test:
 	$(GO) test -tags $(TAGS) -count=1 -timeout 5m $(PLAIN)
