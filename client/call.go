@@ -100,7 +100,7 @@ func (k *call) alarm(now time.Duration) {
 			c.schedule(&k.timer, limit)
 			return
 		}
-		// The seed's rule: its exact session is closed. What becomes of this
+		// The protocol's rule for clients: its exact session is closed. What becomes of this
 		// and the other calls is settled when the connection has reported what
 		// it took and what it still brought.
 		k.cause = why
