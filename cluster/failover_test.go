@@ -178,7 +178,7 @@ func TestTokensRiseInARebuiltCluster(t *testing.T) {
 	c.nodes[0].kill()
 	c.nodes[0].wipe()
 	c.nodes[0].start()
-	if again := c.grant("a"); again < first {
+	if again := c.grant("a"); again <= first {
 		t.Fatalf("rebuilt cluster grants %d after %d", again, first)
 	}
 }
@@ -190,6 +190,14 @@ func TestTokenFloor(t *testing.T) {
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	if f, want := tokenFloor(at), uint64(731*86400)<<22; f != want {
 		t.Errorf("floor %d, want %d", f, want)
+	}
+	last := uint64(0)
+	for ms := range 2000 {
+		f := tokenFloor(at.Add(time.Duration(ms) * time.Millisecond))
+		if f <= last {
+			t.Fatalf("floor %d after %d, %d ms into the year", f, last, ms)
+		}
+		last = f
 	}
 	if f := tokenFloor(time.Date(2080, 1, 1, 0, 0, 0, 0, time.UTC)); f >= 1<<53 {
 		t.Errorf("floor %d is not exact in JSON", f)

@@ -185,7 +185,9 @@ func tokenFloor(now time.Time) uint64 {
 	if now.Before(clockSane) {
 		return 0
 	}
-	return uint64(now.Unix()-tokenZero.Unix()) << tokenShift
+	// With the fraction of the second: a cluster may be rebuilt within one. Four
+	// million tokens a second is more than are ever granted.
+	return uint64(now.Unix()-tokenZero.Unix())<<tokenShift | uint64(now.Nanosecond())<<tokenShift/uint64(time.Second)
 }
 
 func (n *Node) newTakeover(now time.Time) *fsm.Takeover {
