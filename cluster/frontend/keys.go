@@ -13,7 +13,6 @@ type waiter struct {
 	key     *keyState
 	owner   uint64
 	lease   uint8
-	queued  bool          // in the key's queue and, with it, in the wait heap
 	readAt  time.Duration // monotonic: when it was read
 	waitEnd time.Duration // monotonic: when its wait ends; readAt for wait=0
 

@@ -14,7 +14,6 @@ func (q *sequencer) enqueue(w *waiter, front bool) {
 	} else {
 		w.key.pushBack(w)
 	}
-	w.queued = true
 	heap.Push(&q.waits, w)
 	if w.sess.waiters == nil {
 		w.sess.waiters = make(map[uint64]*waiter)
@@ -29,7 +28,6 @@ func (q *sequencer) enqueue(w *waiter, front bool) {
 // dequeue takes w out of its key's queue, the wait heap and its session.
 func (q *sequencer) dequeue(w *waiter) {
 	w.key.unlink(w)
-	w.queued = false
 	heap.Remove(&q.waits, w.heapPos)
 	switch {
 	case w.prevOwner != nil:
